@@ -1,0 +1,65 @@
+# Highwater. `make help` lists the targets; the two that matter first are `make demo` and `make test`.
+SHELL := /usr/bin/env bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+# The same flags everywhere, so that the Kubernetes libraries compile once for the product, the tools and the
+# API server of the tests.
+export GOFLAGS := -trimpath
+export CGO_ENABLED ?= 0
+export GOTOOLCHAIN := local
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS := -s -w -X github.com/highwater-io/highwater/internal/buildinfo.Version=$(VERSION)
+BIN := $(CURDIR)/bin
+KUBERNETES_VERSION := v1.37.2
+TOOL = go tool -modfile=hack/tools/go.mod
+LINT = go tool -modfile=hack/tools/lint/go.mod
+
+##@ Start here
+
+.PHONY: demo
+demo: build ## Run the whole product on this machine and narrate what happens to an in-sync replica set.
+	go run ./test/demo $(DEMO_ARGS)
+
+.PHONY: test
+test: ## Unit, property, simulation, API server and process tests, race detector on.
+	hack/test.sh
+
+.PHONY: help
+help: ## This list.
+	@awk 'BEGIN {FS = ":.*##"} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-zA-Z0-9_-]+:.*##/ {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+##@ Build
+
+.PHONY: build
+build: ## Build highwater, highwater-node and highwater-operator into bin/.
+	@mkdir -p $(BIN)
+	go build -ldflags '$(LDFLAGS)' -o $(BIN)/highwater ./cmd/highwater
+	go build -ldflags '$(LDFLAGS)' -o $(BIN)/highwater-node ./cmd/node
+	go build -ldflags '$(LDFLAGS)' -o $(BIN)/highwater-operator ./cmd/operator
+
+.PHONY: apiserver
+apiserver: ## Find, fetch or build the API server that the tests and the local cluster run (minutes when cold).
+	go run ./cmd/highwater dev assets
+
+.PHONY: generate
+generate: ## Deep copies of the API types.
+	$(TOOL) controller-gen object:headerFile=hack/boilerplate.go.txt paths=./api/...
+
+.PHONY: manifests
+manifests: ## CRDs and RBAC from the markers in the code.
+	$(TOOL) controller-gen crd paths=./api/... output:crd:artifacts:config=config/crd/bases
+	$(TOOL) controller-gen rbac:roleName=highwater-operator paths=./controllers/... output:rbac:artifacts:config=config/rbac
+
+.PHONY: generated-clean
+generated-clean: generate manifests ## Fail when generated files differ from what is committed.
+	git diff --exit-code -- api config
+
+.PHONY: fmt
+fmt: ## Format the Go code.
+	gofmt -w $$(git ls-files '*.go')
+
+.PHONY: lint
+lint: ## golangci-lint with the rules of .golangci.yml.
+	$(LINT) golangci-lint run ./...
