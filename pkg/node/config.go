@@ -1,0 +1,221 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/highwater-io/highwater/pkg/ident"
+)
+
+// Config is what a node is started with: the flags of its own and the file that all nodes of a cluster share.
+type Config struct {
+	NodeID      ident.NodeID
+	DirectoryID ident.UUID
+	Voter       bool
+	Data        bool
+
+	// DataDir holds the partitions, MetadataDir the metadata log; they may be one directory, as in Kafka.
+	DataDir     string
+	MetadataDir string
+
+	// ControllerListener and the rest are host:port to bind to; Advertised* what peers and clients are told.
+	ControllerListener   string
+	InternalListener     string
+	ExternalListener     string
+	HTTPListener         string
+	AdvertisedController string
+	AdvertisedInternal   string
+	AdvertisedExternal   string
+
+	Rack             string
+	FormatPermitFile string
+	TerminationLog   string
+	HostsFile        string
+
+	Shared SharedConfig
+	Timing Timing
+}
+
+// SharedConfig is the file (--config) that is the same on all nodes of a cluster.
+type SharedConfig struct {
+	// ClusterID is the cluster's uuid, 22 characters.
+	ClusterID ident.UUID `json:"clusterId"`
+	// Voters is the first voter set. Only the formatting of an empty volume reads the directory ids; after that
+	// the set stands in the metadata log, and this list serves to find it.
+	Voters []VoterConfig `json:"voters"`
+	// Defaults hold for topics that do not say otherwise.
+	Defaults Defaults `json:"defaults"`
+}
+
+// VoterConfig is one voter of the first voter set.
+type VoterConfig struct {
+	ID          ident.NodeID `json:"id"`
+	DirectoryID ident.UUID   `json:"directoryId"`
+	Host        string       `json:"host"`
+	Port        int          `json:"port"`
+}
+
+// Address is host:port of the voter's CONTROLLER listener.
+func (v VoterConfig) Address() string { return net.JoinHostPort(v.Host, strconv.Itoa(v.Port)) }
+
+// Defaults are the cluster-wide defaults of topic and replication settings.
+type Defaults struct {
+	// ReplicaLagTimeMax is how long a follower may lag before the leader takes it out of the ISR
+	// (replica.lag.time.max.ms).
+	ReplicaLagTimeMax Duration `json:"replicaLagTimeMax,omitempty"`
+	// MinInSyncReplicas is min.insync.replicas where the topic does not set it.
+	MinInSyncReplicas int32 `json:"minInSyncReplicas,omitempty"`
+	// ReplicationFactor is used for topics created with -1.
+	ReplicationFactor int16 `json:"replicationFactor,omitempty"`
+	// Partitions is used for topics created with -1.
+	Partitions int32 `json:"partitions,omitempty"`
+}
+
+// Duration is a time.Duration written as Go and Kubernetes write one: "30s".
+type Duration time.Duration
+
+// UnmarshalJSON reads "30s"; a bare number is refused, since nobody can tell its unit.
+func (d *Duration) UnmarshalJSON(b []byte) error {
+	text, err := strconv.Unquote(string(b))
+	if err != nil {
+		return fmt.Errorf("duration %s: want a string with a unit, such as \"30s\"", b)
+	}
+	parsed, err := time.ParseDuration(text)
+	if err != nil {
+		return err
+	}
+	*d = Duration(parsed)
+	return nil
+}
+
+// MarshalJSON writes what UnmarshalJSON reads.
+func (d Duration) MarshalJSON() ([]byte, error) {
+	return []byte(strconv.Quote(time.Duration(d).String())), nil
+}
+
+// Timing has the product's periods and time-outs. Tests of the loops shorten none of them: they wait.
+type Timing struct {
+	HeartbeatInterval time.Duration
+	SessionTimeout    time.Duration
+	FetchMaxWait      time.Duration
+	// RetryBackoff is the pause after a failed request to another node, with jitter on top.
+	RetryBackoff time.Duration
+	// RequestTimeout bounds one request to another node beyond what it asks the other to wait.
+	RequestTimeout time.Duration
+	// CheckpointInterval is the period of the high-watermark, recovery-point and log-start checkpoints.
+	CheckpointInterval time.Duration
+	// ShutdownTimeout bounds the controlled shutdown; after it the node stops as it is.
+	ShutdownTimeout time.Duration
+}
+
+// DefaultTiming is what nodes run with. Heartbeats are four times as frequent as Kafka's and sessions a third as
+// long: fencing is always safe, and it decides how long a partition whose leader died stays without one.
+func DefaultTiming() Timing {
+	return Timing{
+		HeartbeatInterval:  500 * time.Millisecond,
+		SessionTimeout:     3 * time.Second,
+		FetchMaxWait:       500 * time.Millisecond,
+		RetryBackoff:       100 * time.Millisecond,
+		RequestTimeout:     2 * time.Second,
+		CheckpointInterval: 5 * time.Second,
+		ShutdownTimeout:    20 * time.Second,
+	}
+}
+
+// LoadSharedConfig reads the file of --config. Unknown fields are errors: a misspelt one would be ignored.
+func LoadSharedConfig(path string) (SharedConfig, error) {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return SharedConfig{}, fmt.Errorf("reading the cluster's configuration: %w", err)
+	}
+	var shared SharedConfig
+	if err := yaml.UnmarshalStrict(raw, &shared); err != nil {
+		return SharedConfig{}, fmt.Errorf("cluster configuration %s: %w", path, err)
+	}
+	if shared.Defaults.ReplicaLagTimeMax == 0 {
+		shared.Defaults.ReplicaLagTimeMax = Duration(30 * time.Second)
+	}
+	if shared.Defaults.MinInSyncReplicas == 0 {
+		shared.Defaults.MinInSyncReplicas = 1
+	}
+	if shared.Defaults.ReplicationFactor == 0 {
+		shared.Defaults.ReplicationFactor = 1
+	}
+	if shared.Defaults.Partitions == 0 {
+		shared.Defaults.Partitions = 1
+	}
+	return shared, nil
+}
+
+// Validate says what is wrong with the configuration and what to do about it; all of it at once.
+func (c *Config) Validate() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if c.NodeID < 0 {
+		bad("--node-id: want an id of 0 or more, have %d", c.NodeID)
+	}
+	if !c.Voter && !c.Data {
+		bad("--roles: want voter, data or voter,data")
+	}
+	if c.Shared.ClusterID.IsZero() {
+		bad("--config: clusterId is missing")
+	}
+	if c.DirectoryID.IsReserved() {
+		bad("--directory-id: %s is reserved; want the uuid that the volume was given", c.DirectoryID)
+	}
+	if c.DataDir == "" {
+		bad("--data-dir is missing")
+	}
+	if len(c.Shared.Voters) == 0 {
+		bad("--config: voters is empty; a node finds its quorum through it")
+	}
+	seen := map[ident.NodeID]bool{}
+	for i, v := range c.Shared.Voters {
+		switch {
+		case v.ID < 0 || v.Host == "" || v.Port <= 0 || v.Port > 65535:
+			bad("--config: voters[%d]: want id, host and a port of 1 to 65535", i)
+		case v.DirectoryID.IsReserved():
+			bad("--config: voters[%d]: directoryId is missing or reserved", i)
+		case seen[v.ID]:
+			bad("--config: voters[%d]: id %d is there twice", i, v.ID)
+		}
+		seen[v.ID] = true
+	}
+	addresses := []struct{ flag, address string }{
+		{"--listener-http", c.HTTPListener},
+	}
+	if c.Voter {
+		addresses = append(addresses, []struct{ flag, address string }{
+			{"--listener-controller", c.ControllerListener}, {"--advertised-controller", c.AdvertisedController}}...)
+	}
+	if c.Data {
+		addresses = append(addresses, []struct{ flag, address string }{
+			{"--listener-internal", c.InternalListener}, {"--advertised-internal", c.AdvertisedInternal},
+			{"--listener-external", c.ExternalListener}, {"--advertised-external", c.AdvertisedExternal}}...)
+	}
+	for _, a := range addresses {
+		if _, _, err := splitAddress(a.address); err != nil {
+			bad("%s: %w", a.flag, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// splitAddress reads host:port with a numeric port.
+func splitAddress(address string) (host string, port uint16, err error) {
+	host, text, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", 0, fmt.Errorf("address %q: want host:port", address)
+	}
+	number, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		return "", 0, fmt.Errorf("address %q: want a port of 0 to 65535", address)
+	}
+	return host, uint16(number), nil
+}
