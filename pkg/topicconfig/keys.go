@@ -1,0 +1,114 @@
+package topicconfig
+
+import (
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// The names of the keys, as in Kafka.
+const (
+	CleanupPolicy               = "cleanup.policy"
+	CompressionType             = "compression.type"
+	FlushMessages               = "flush.messages"
+	FlushMs                     = "flush.ms"
+	MaxMessageBytes             = "max.message.bytes"
+	MessageTimestampType        = "message.timestamp.type"
+	MinInsyncReplicas           = "min.insync.replicas"
+	RetentionBytes              = "retention.bytes"
+	RetentionMs                 = "retention.ms"
+	SegmentBytes                = "segment.bytes"
+	SegmentMs                   = "segment.ms"
+	UncleanLeaderElectionEnable = "unclean.leader.election.enable"
+)
+
+// A Key is one topic config.
+type Key struct {
+	Name    string
+	Type    kmsg.ConfigType
+	Default string // Kafka's default, as text
+	Synonym string // the broker config that gives the default in Kafka; DescribeConfigs names it
+	Doc     string
+
+	min, max int64    // of ConfigTypeInt and ConfigTypeLong, inclusive
+	only     []string // of ConfigTypeString and each member of ConfigTypeList: what is accepted
+}
+
+const maxLong = "9223372036854775807"
+
+// table is sorted by name.
+var table = []Key{
+	{
+		Name: CleanupPolicy, Type: kmsg.ConfigTypeList, Default: "delete", Synonym: "log.cleanup.policy", only: []string{"delete"},
+		Doc: "What becomes of old segments. \"delete\" drops them by retention time or size; compaction is not available yet.",
+	},
+	{
+		Name: CompressionType, Type: kmsg.ConfigTypeString, Default: "producer", Synonym: "compression.type", only: []string{"producer"},
+		Doc: "Batches are kept as the producer compressed them; \"producer\" is the only value.",
+	},
+	{
+		Name: FlushMessages, Type: kmsg.ConfigTypeLong, Default: maxLong, Synonym: "log.flush.interval.messages", min: 1, max: math.MaxInt64,
+		Doc: "After how many records the log is synced to the disk. The default leaves that to replication and the operating system.",
+	},
+	{
+		Name: FlushMs, Type: kmsg.ConfigTypeLong, Default: maxLong, Synonym: "log.flush.interval.ms", min: 0, max: math.MaxInt64,
+		Doc: "After how many milliseconds records are synced to the disk at the latest. The default leaves that to replication and the operating system.",
+	},
+	{
+		Name: MaxMessageBytes, Type: kmsg.ConfigTypeInt, Default: "1048588", Synonym: "message.max.bytes", min: 0, max: math.MaxInt32,
+		Doc: "The size in bytes of the largest record batch that the topic takes.",
+	},
+	{
+		Name: MessageTimestampType, Type: kmsg.ConfigTypeString, Default: "CreateTime", Synonym: "log.message.timestamp.type", only: []string{"CreateTime"},
+		Doc: "Records keep the timestamp that the producer gave them; \"CreateTime\" is the only value.",
+	},
+	{
+		Name: MinInsyncReplicas, Type: kmsg.ConfigTypeInt, Default: "1", Synonym: "min.insync.replicas", min: 1, max: math.MaxInt32,
+		Doc: "How many replicas must be in sync for a write with acks=all to be taken. More than there are replicas counts as all of them.",
+	},
+	{
+		Name: RetentionBytes, Type: kmsg.ConfigTypeLong, Default: "-1", Synonym: "log.retention.bytes", min: -1, max: math.MaxInt64,
+		Doc: "How large a partition may grow, in bytes, before its oldest segments are dropped; -1 for no limit.",
+	},
+	{
+		Name: RetentionMs, Type: kmsg.ConfigTypeLong, Default: "604800000", Synonym: "log.retention.ms", min: -1, max: math.MaxInt64,
+		Doc: "How old, in milliseconds, a segment's newest record may grow before the segment is dropped; -1 for no limit.",
+	},
+	{
+		// KIP-1030 raised the minimum to 1 MiB.
+		Name: SegmentBytes, Type: kmsg.ConfigTypeInt, Default: "1073741824", Synonym: "log.segment.bytes", min: 1 << 20, max: math.MaxInt32,
+		Doc: "The size in bytes at which a segment is closed and the next one begun. Retention drops whole segments.",
+	},
+	{
+		Name: SegmentMs, Type: kmsg.ConfigTypeLong, Default: "604800000", Synonym: "log.roll.ms", min: 1, max: math.MaxInt64,
+		Doc: "After how many milliseconds a segment is closed though it is not full, so that retention can drop it.",
+	},
+	{
+		Name: UncleanLeaderElectionEnable, Type: kmsg.ConfigTypeBoolean, Default: "false", Synonym: "unclean.leader.election.enable",
+		Doc: "Whether a replica that is not in sync may lead when no other can. It loses records that were acknowledged.",
+	},
+}
+
+// notYet are Kafka's other topic keys, so that refusing one can say that the key is real.
+var notYet = []string{
+	"compression.gzip.level", "compression.lz4.level", "compression.zstd.level", "delete.retention.ms",
+	"file.delete.delay.ms", "follower.replication.throttled.replicas", "index.interval.bytes",
+	"leader.replication.throttled.replicas", "local.retention.bytes", "local.retention.ms", "max.compaction.lag.ms",
+	"message.timestamp.after.max.ms", "message.timestamp.before.max.ms", "min.cleanable.dirty.ratio",
+	"min.compaction.lag.ms", "preallocate", "remote.copy.disable", "remote.log.delete.on.disable",
+	"remote.storage.enable", "segment.index.bytes", "segment.jitter.ms",
+}
+
+// Keys returns the table, sorted by name. The caller must not change it.
+func Keys() []Key { return table }
+
+// Lookup returns the key of that name, and false when this engine has none.
+func Lookup(name string) (Key, bool) {
+	i, ok := slices.BinarySearchFunc(table, name, func(k Key, name string) int { return strings.Compare(k.Name, name) })
+	if !ok {
+		return Key{}, false
+	}
+	return table[i], true
+}
