@@ -1,0 +1,38 @@
+package v1alpha1
+
+// Event reasons. Events are written on transitions, seen as a difference to the object's status, so a restart of the
+// operator repeats none.
+const (
+	// EventISRShrunk (Partition, Warning): replicas left the ISR; the message tells which, why and how far behind.
+	EventISRShrunk = "ISRShrunk"
+	// EventISRExpanded (Partition, Normal): replicas joined the ISR.
+	EventISRExpanded = "ISRExpanded"
+	// EventUnderMinISR (Partition, Warning): writes with acks=all are refused from here on.
+	EventUnderMinISR = "UnderMinISR"
+	// EventMinISRRestored (Partition, Normal): writes with acks=all are taken again.
+	EventMinISRRestored = "MinISRRestored"
+	// EventLeaderElected (Partition, Normal): another leader, or a leader again.
+	EventLeaderElected = "LeaderElected"
+	// EventUncleanLeaderElected (Partition, Warning): the new leader was not in the ISR; records may be lost.
+	EventUncleanLeaderElected = "UncleanLeaderElected"
+	// EventLeaderLost (Partition, Warning): no leader.
+	EventLeaderLost = "LeaderLost"
+	// EventPartitionCreated (Partition, Normal): the partition was made.
+	EventPartitionCreated = "PartitionCreated"
+	// EventPartitionAdopted (Partition, Normal): the partition was there before its object.
+	EventPartitionAdopted = "PartitionAdopted"
+	// EventTopicKept (Partition, Normal): the object goes, its topic stays; the message says why.
+	EventTopicKept = "TopicKept"
+	// EventTopicDeleted (Partition, Normal): the topic was deleted with its last object.
+	EventTopicDeleted = "TopicDeleted"
+	// EventQuorumLeaderChanged (ReplicaSet, Normal): another voter leads the metadata quorum.
+	EventQuorumLeaderChanged = "QuorumLeaderChanged"
+	// EventQuorumLeaderLost (ReplicaSet, Warning): no voter leads the metadata quorum.
+	EventQuorumLeaderLost = "QuorumLeaderLost"
+	// EventNodeFenced (ReplicaSet, Warning): the controller lost a node's heartbeats.
+	EventNodeFenced = "NodeFenced"
+	// EventNodeUnfenced (ReplicaSet, Normal): a node serves, for the first time or again.
+	EventNodeUnfenced = "NodeUnfenced"
+	// EventPodReplaced (ReplicaSet, Warning): a pod that had failed was deleted and is made anew.
+	EventPodReplaced = "PodReplaced"
+)

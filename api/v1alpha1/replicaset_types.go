@@ -1,0 +1,253 @@
+package v1alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// ReplicaSetSpec is what is wanted of a set of nodes.
+//
+// +kubebuilder:validation:XValidation:rule="self.quorum.mode != 'Combined' || self.quorum.voters <= self.replicas",message="with quorum.mode Combined the voters are data nodes: replicas must not be below quorum.voters"
+type ReplicaSetSpec struct {
+	// replicas is the number of data nodes.
+	// +required
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	Replicas int32 `json:"replicas"`
+
+	// quorum is the metadata quorum, which decides who leads and who is in sync.
+	// +required
+	Quorum QuorumSpec `json:"quorum"`
+
+	// image that the nodes run; unset, it is the one that the operator was installed with. A node takes a new image
+	// when its pod is next created.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:Pattern=`^\S+$`
+	Image string `json:"image,omitempty"`
+
+	// storage is the volume of each data node.
+	// +required
+	Storage StorageSpec `json:"storage"`
+
+	// defaults of every partition that does not say otherwise.
+	// +optional
+	Defaults *Defaults `json:"defaults,omitempty"`
+
+	// resources of each node's container. A node takes a change when its pod is next created.
+	// +optional
+	Resources *Resources `json:"resources,omitempty"`
+
+	// pods says where the nodes' pods run and what they carry. A node takes a change when its pod is next created.
+	// +optional
+	Pods *PodsSpec `json:"pods,omitempty"`
+}
+
+// QuorumMode says which pods vote in the metadata quorum.
+// +kubebuilder:validation:Enum=Dedicated;Combined
+type QuorumMode string
+
+const (
+	// QuorumDedicated gives the quorum pods of its own, with ids from 1000 on.
+	QuorumDedicated QuorumMode = "Dedicated"
+	// QuorumCombined lets the first data nodes vote too. Losing most of them also stops the metadata that would
+	// tell of it.
+	QuorumCombined QuorumMode = "Combined"
+)
+
+// QuorumSpec is the metadata quorum.
+//
+// +kubebuilder:validation:XValidation:rule="self.mode == 'Dedicated' || !has(self.storage)",message="quorum.storage is for mode Dedicated: combined voters use the data nodes' volume"
+// +kubebuilder:validation:XValidation:rule="has(self.storage) == has(oldSelf.storage) && (!has(self.storage) || (self.storage.size == oldSelf.storage.size && has(self.storage.storageClassName) == has(oldSelf.storage.storageClassName) && (!has(self.storage.storageClassName) || self.storage.storageClassName == oldSelf.storage.storageClassName)))",message="quorum.storage is immutable"
+type QuorumSpec struct {
+	// voters is the number of voters: odd, since one more than an odd number survives no further loss. It can't be
+	// changed once the ReplicaSet exists.
+	// +required
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=9
+	// +kubebuilder:validation:XValidation:rule="self % 2 == 1",message="quorum.voters must be odd"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="quorum.voters can't be changed: changing the voters of a running quorum is not supported by this version"
+	Voters int32 `json:"voters"`
+
+	// mode says which pods vote. Immutable.
+	// +optional
+	// +kubebuilder:default=Dedicated
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="quorum.mode is immutable"
+	Mode QuorumMode `json:"mode"`
+
+	// storage is the volume of each dedicated voter; unset, it is 1Gi of the data nodes' storage class. Immutable.
+	// +optional
+	Storage *QuorumStorageSpec `json:"storage,omitempty"`
+}
+
+// QuorumStorageSpec is the volume of a dedicated voter.
+type QuorumStorageSpec struct {
+	// size of the volume.
+	// +required
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).isGreaterThan(quantity('0'))",message="size must be above 0"
+	Size resource.Quantity `json:"size"`
+
+	// storageClassName of the volume; unset, it is that of the data nodes.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	StorageClassName *string `json:"storageClassName,omitempty"`
+}
+
+// StorageSpec is the volume of a data node.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.storageClassName) == has(oldSelf.storageClassName) && (!has(self.storageClassName) || self.storageClassName == oldSelf.storageClassName)",message="storage.storageClassName is immutable"
+type StorageSpec struct {
+	// size of the volume. It can't be changed once the ReplicaSet exists.
+	// +required
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).isGreaterThan(quantity('0'))",message="size must be above 0"
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity(string(oldSelf))) == 0",message="storage.size can't be changed: resizing volumes is not supported by this version"
+	Size resource.Quantity `json:"size"`
+
+	// storageClassName of the volume; unset, it is the cluster's default class. Immutable.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	StorageClassName *string `json:"storageClassName,omitempty"`
+
+	// retention says what becomes of the volumes, the voters' too, when the ReplicaSet is deleted. Unset means
+	// Retain.
+	// +optional
+	Retention *VolumeRetention `json:"retention,omitempty"`
+}
+
+// VolumeRetention says what becomes of volumes when their ReplicaSet is deleted.
+// +kubebuilder:validation:Enum=Retain;Delete
+type VolumeRetention string
+
+const (
+	// VolumesRetain keeps the claims.
+	VolumesRetain VolumeRetention = "Retain"
+	// VolumesDelete deletes the claims, and with them the records.
+	VolumesDelete VolumeRetention = "Delete"
+)
+
+// Defaults of partitions.
+type Defaults struct {
+	// replicaLagTimeMax is how long a follower may be behind before it leaves the ISR; unset means 30s. A node takes
+	// a change when it next starts.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('500ms') && duration(self) <= duration('1h')",message="replicaLagTimeMax must be between 500ms and 1h"
+	ReplicaLagTimeMax *Duration `json:"replicaLagTimeMax,omitempty"`
+
+	// minInSyncReplicas is how many replicas must be in sync for a write with acks=all; unset means 1.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=32
+	MinInSyncReplicas *int32 `json:"minInSyncReplicas,omitempty"`
+}
+
+// Resources of a container.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.requests) || self.requests.all(k, k in ['cpu', 'memory', 'ephemeral-storage'])",message="resources are cpu, memory and ephemeral-storage"
+// +kubebuilder:validation:XValidation:rule="!has(self.limits) || self.limits.all(k, k in ['cpu', 'memory', 'ephemeral-storage'])",message="resources are cpu, memory and ephemeral-storage"
+type Resources struct {
+	// requests that the scheduler sets aside.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=3
+	Requests corev1.ResourceList `json:"requests,omitempty"`
+
+	// limits that the kubelet enforces.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=3
+	Limits corev1.ResourceList `json:"limits,omitempty"`
+}
+
+// LabelText is the value of a label or node selector.
+// +kubebuilder:validation:MaxLength=63
+// +kubebuilder:validation:Pattern=`^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$`
+type LabelText string
+
+// AnnotationText is the value of an annotation.
+// +kubebuilder:validation:MaxLength=4096
+type AnnotationText string
+
+// PodsSpec is the part of a pod template that the nodes' owner decides.
+type PodsSpec struct {
+	// labels to add to the pods.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=32
+	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 317 && !k.startsWith('app.kubernetes.io/') && !k.startsWith('replication.highwater.dev/') && k != 'pod-template-hash')",message="labels app.kubernetes.io/*, replication.highwater.dev/* and pod-template-hash are not yours to set"
+	Labels map[string]LabelText `json:"labels,omitempty"`
+
+	// annotations to add to the pods.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=32
+	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 317 && !k.startsWith('replication.highwater.dev/'))",message="annotations replication.highwater.dev/* are not yours to set"
+	Annotations map[string]AnnotationText `json:"annotations,omitempty"`
+
+	// nodeSelector that a Kubernetes node must match.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=32
+	NodeSelector map[string]LabelText `json:"nodeSelector,omitempty"`
+
+	// tolerations of the pods.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	Tolerations []Toleration `json:"tolerations,omitempty"`
+
+	// topologySpread spreads data nodes, and dedicated voters, each among themselves.
+	// +optional
+	// +listType=map
+	// +listMapKey=topologyKey
+	// +kubebuilder:validation:MaxItems=4
+	TopologySpread []TopologySpread `json:"topologySpread,omitempty"`
+}
+
+// Toleration lets pods onto tainted nodes.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.key) || self.?operator.orValue('Equal') == 'Exists'",message="a toleration without key needs operator Exists"
+// +kubebuilder:validation:XValidation:rule="!has(self.value) || self.?operator.orValue('Equal') == 'Equal'",message="a toleration with operator Exists has no value"
+type Toleration struct {
+	// key of the taint; unset with operator Exists, every taint.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=317
+	Key string `json:"key,omitempty"`
+
+	// operator that compares the value; unset means Equal.
+	// +optional
+	// +kubebuilder:validation:Enum=Exists;Equal
+	Operator corev1.TolerationOperator `json:"operator,omitempty"`
+
+	// value of the taint.
+	// +optional
+	Value LabelText `json:"value,omitempty"`
+
+	// effect of the taint; unset, every effect.
+	// +optional
+	// +kubebuilder:validation:Enum=NoSchedule;PreferNoSchedule;NoExecute
+	Effect corev1.TaintEffect `json:"effect,omitempty"`
+
+	// tolerationSeconds is how long a pod stays under a NoExecute taint; unset means for ever.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	TolerationSeconds *int64 `json:"tolerationSeconds,omitempty"`
+}
+
+// TopologySpread spreads pods over the values of a node label.
+type TopologySpread struct {
+	// topologyKey is the node label.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=317
+	TopologyKey string `json:"topologyKey"`
+
+	// maxSkew is by how many pods two values may differ; unset means 1.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=100
+	MaxSkew *int32 `json:"maxSkew,omitempty"`
+
+	// whenUnsatisfiable says whether a pod waits rather than break the rule; unset means ScheduleAnyway.
+	// +optional
+	// +kubebuilder:validation:Enum=DoNotSchedule;ScheduleAnyway
+	WhenUnsatisfiable corev1.UnsatisfiableConstraintAction `json:"whenUnsatisfiable,omitempty"`
+}
