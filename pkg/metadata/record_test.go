@@ -270,21 +270,21 @@ func TestLevelChoosesVersions(t *testing.T) {
 		level                             Level
 		register, partition, brokerChange int16
 	}{
-		{Pinned, 3, 1, 2},
-		{Level{27, true}, 3, 2, 2},
-		{Level{22, true}, 3, 1, 2},
-		{Level{16, false}, 2, 0, 1},
-		{Level{7, false}, 1, 0, 1},
+		{Pinned, 3, 2, 2},
+		{23, 3, 2, 2},
+		{22, 3, 1, 2},
+		{16, 2, 0, 1},
+		{7, 1, 0, 1},
 	} {
 		if got := tc.level.VersionOf(TypeRegisterBroker); got != tc.register {
-			t.Errorf("%+v: RegisterBroker %d", tc.level, got)
+			t.Errorf("%d: RegisterBroker %d", tc.level, got)
 		}
 		change := NewPartitionChange(0)
 		if tc.level.Stamp(change); change.Version != tc.partition || tc.level.VersionOf(TypePartition) != tc.partition {
-			t.Errorf("%+v: PartitionChange %d", tc.level, change.Version)
+			t.Errorf("%d: PartitionChange %d", tc.level, change.Version)
 		}
 		if got := tc.level.VersionOf(TypeBrokerRegistrationChange); got != tc.brokerChange {
-			t.Errorf("%+v: BrokerRegistrationChange %d", tc.level, got)
+			t.Errorf("%d: BrokerRegistrationChange %d", tc.level, got)
 		}
 	}
 }

@@ -1,44 +1,46 @@
 package metadata
 
-// A Level is what the finalized features allow to be written: a record's version follows from it (KIP-778).
-type Level struct {
-	MetadataVersion int16
-	ELR             bool // eligible.leader.replicas.version is at least 1
-}
+// A Level is a metadata.version: it decides in which version a record is written (KIP-778).
+type Level int16
 
-// Pinned is the level that this build writes: metadata.version 4.1-IV1, no eligible leader replicas.
-var Pinned = Level{MetadataVersion: 27}
+// Pinned is the level that this build writes: metadata.version 4.1-IV1.
+const Pinned Level = 27
 
-// The metadata versions at which what is written changed.
+// The metadata versions that are read: Kafka 4 begins at 3.3-IV3, and this build knows them up to 4.1-IV1.
 const (
-	MinMetadataVersion         int16 = 7  // 3.3-IV3; Kafka 4 reads nothing below it
-	zkMigrationMetadataVersion int16 = 8  // 3.4-IV0
-	directoriesMetadataVersion int16 = 17 // 3.7-IV2
-	elrMetadataVersion         int16 = 23 // 4.0-IV1
-	LatestMetadataVersion      int16 = 27 // 4.1-IV1, the last that this build reads
+	MinMetadataVersion    int16 = 7
+	LatestMetadataVersion int16 = int16(Pinned)
 )
 
-// VersionOf returns the version in which records of the given type are written at level l.
+// The levels at which what is written changed.
+const (
+	zkMigrationLevel Level = 8  // 3.4-IV0
+	directoriesLevel Level = 17 // 3.7-IV2
+	elrLevel         Level = 23 // 4.0-IV1
+)
+
+// VersionOf returns the version in which records of the given type are written at level l. As in Kafka 4.1, the
+// fields for eligible leader replicas are there from 4.0-IV1 on, whether the feature is on or not.
 func (l Level) VersionOf(recordType int16) int16 {
 	switch recordType {
 	case TypeRegisterBroker:
 		switch {
-		case l.MetadataVersion >= directoriesMetadataVersion:
+		case l >= directoriesLevel:
 			return 3
-		case l.MetadataVersion >= zkMigrationMetadataVersion:
+		case l >= zkMigrationLevel:
 			return 2
 		}
 		return 1
 	case TypePartition, TypePartitionChange:
 		switch {
-		case l.ELR && l.MetadataVersion >= elrMetadataVersion:
+		case l >= elrLevel:
 			return 2
-		case l.MetadataVersion >= directoriesMetadataVersion:
+		case l >= directoriesLevel:
 			return 1
 		}
 		return 0
 	case TypeBrokerRegistrationChange:
-		if l.MetadataVersion >= directoriesMetadataVersion {
+		if l >= directoriesLevel {
 			return 2
 		}
 		return 1
