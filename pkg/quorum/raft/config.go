@@ -1,0 +1,170 @@
+package raft
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/highwater-io/highwater/pkg/ident"
+)
+
+// Config is what a Node is made with. Durations and sizes that are zero take the defaults below.
+type Config struct {
+	// Self is this node's id and the id of the directory that holds its log and vote (KIP-853).
+	Self ReplicaKey
+	// ClusterID is compared with what requests name; a request that names none is let through.
+	ClusterID string
+	// Endpoints are where the other nodes reach this one; a leader tells them (BeginQuorumEpoch v1).
+	Endpoints []Endpoint
+
+	// ElectionTimeout bounds one round of an election: each is drawn from [T, 2T), so that two candidates
+	// seldom meet twice. It is also the longest wait after EndQuorumEpoch.
+	ElectionTimeout time.Duration
+	// FetchTimeout is how long a voter goes on without an answer of its leader before it asks whether it
+	// should stand: drawn from [T, 1.5T).
+	FetchTimeout time.Duration
+	// CheckQuorumTimeout is how long a leader goes on without a fetch from a majority before it resigns
+	// (KAFKA-15489). A sole voter never does (KAFKA-16144).
+	CheckQuorumTimeout time.Duration
+	// RequestTimeout is when a request without an answer is sent anew.
+	RequestTimeout time.Duration
+	// RetryBackoff is the pause after a failed request, drawn from [T, 2T).
+	RetryBackoff time.Duration
+	// FetchMaxWait is how long this node lets its leader wait for news before an empty answer.
+	FetchMaxWait time.Duration
+	// ParkMax is the longest that this node, as leader, lets a fetch wait, whatever it asks for.
+	ParkMax time.Duration
+	// ObserverTimeout is when a leader forgets an observer that no longer fetches.
+	ObserverTimeout time.Duration
+	// FetchMaxBytes limits a fetch, asked or answered; the first batch goes out whole all the same.
+	FetchMaxBytes int32
+	// ProposeMaxBytes limits what is appended in one piece.
+	ProposeMaxBytes int32
+
+	// Seed starts the jitter. Nodes of one quorum should have different ones.
+	Seed uint64
+
+	// Mutation breaks one rule on purpose. Only the simulator's mutation check sets it.
+	Mutation Mutation
+}
+
+// Defaults. From the death of a leader to writable metadata they give about 0.8 s in the middle: a follower
+// notices after 0.6–0.9 s, or 0.1–0.2 s when its connection was reset and a new one refused (Unreachable),
+// and an election takes two round trips and two fsyncs. A follower that merely was slow disturbs nobody: its
+// pre-vote is refused (KIP-996).
+const (
+	DefaultElectionTimeout    = 250 * time.Millisecond
+	DefaultFetchTimeout       = 600 * time.Millisecond
+	DefaultCheckQuorumTimeout = 1200 * time.Millisecond
+	DefaultRequestTimeout     = 500 * time.Millisecond
+	DefaultRetryBackoff       = 20 * time.Millisecond
+	DefaultFetchMaxWait       = 200 * time.Millisecond
+	DefaultParkMax            = 5 * time.Second
+	DefaultObserverTimeout    = 5 * time.Minute
+	DefaultFetchMaxBytes      = 8 << 20
+	DefaultProposeMaxBytes    = 8 << 20
+)
+
+func (c *Config) setDefaults() {
+	for _, d := range []struct {
+		at    *time.Duration
+		value time.Duration
+	}{
+		{&c.ElectionTimeout, DefaultElectionTimeout},
+		{&c.FetchTimeout, DefaultFetchTimeout},
+		{&c.CheckQuorumTimeout, DefaultCheckQuorumTimeout},
+		{&c.RequestTimeout, DefaultRequestTimeout},
+		{&c.RetryBackoff, DefaultRetryBackoff},
+		{&c.FetchMaxWait, DefaultFetchMaxWait},
+		{&c.ParkMax, DefaultParkMax},
+		{&c.ObserverTimeout, DefaultObserverTimeout},
+	} {
+		if *d.at == 0 {
+			*d.at = d.value
+		}
+	}
+	if c.FetchMaxBytes == 0 {
+		c.FetchMaxBytes = DefaultFetchMaxBytes
+	}
+	if c.ProposeMaxBytes == 0 {
+		c.ProposeMaxBytes = DefaultProposeMaxBytes
+	}
+}
+
+func (c *Config) validate() error {
+	switch {
+	case c.Self.ID < 0:
+		return fmt.Errorf("raft: node id %d: must not be negative", c.Self.ID)
+	case c.ElectionTimeout < 0 || c.FetchTimeout < 0 || c.CheckQuorumTimeout < 0 || c.RequestTimeout < 0 ||
+		c.RetryBackoff < 0 || c.FetchMaxWait < 0 || c.ParkMax < 0 || c.ObserverTimeout < 0:
+		return fmt.Errorf("raft: node %d: a time-out is negative", c.Self.ID)
+	case c.FetchMaxWait >= c.FetchTimeout:
+		return fmt.Errorf("raft: node %d: FetchMaxWait %v must be below FetchTimeout %v, or an idle leader looks dead",
+			c.Self.ID, c.FetchMaxWait, c.FetchTimeout)
+	case c.CheckQuorumTimeout <= c.FetchMaxWait:
+		return fmt.Errorf("raft: node %d: CheckQuorumTimeout %v must be above FetchMaxWait %v, or an idle leader resigns",
+			c.Self.ID, c.CheckQuorumTimeout, c.FetchMaxWait)
+	case c.FetchMaxBytes < 0 || c.ProposeMaxBytes < 0:
+		return fmt.Errorf("raft: node %d: a size limit is negative", c.Self.ID)
+	}
+	return nil
+}
+
+// Mutation names a rule that is broken on purpose, to see that the simulator notices.
+type Mutation string
+
+// The rules that can be broken inside the core. Those about the disk (a vote or a log that is not fsynced)
+// are broken by the simulator's disk instead.
+const (
+	// MutateCommitOldEpoch commits entries of earlier epochs by counting replicas (figure 8 of the Raft paper).
+	MutateCommitOldEpoch Mutation = "commit-old-epoch"
+	// MutateCountUnflushed counts the leader's own appended records before they are fsynced (KAFKA-10533).
+	MutateCountUnflushed Mutation = "count-unflushed"
+	// MutateFetchUnflushed acknowledges, as a follower, what is appended and not yet fsynced.
+	MutateFetchUnflushed Mutation = "fetch-unflushed"
+	// MutateVoteAnyLog votes for candidates whose log is behind.
+	MutateVoteAnyLog Mutation = "vote-any-log"
+	// MutateVoteTwice forgets for whom it voted in this epoch.
+	MutateVoteTwice Mutation = "vote-twice"
+	// MutateLeadAgain goes on as leader of the same epoch after a restart (KAFKA-10661).
+	MutateLeadAgain Mutation = "lead-again"
+	// MutateIgnoreDivergence takes a diverging answer for an empty one, and leaders don't look for divergence.
+	MutateIgnoreDivergence Mutation = "ignore-divergence"
+	// MutateMinorityCommit commits with half of the voters.
+	MutateMinorityCommit Mutation = "minority-commit"
+	// MutateNoCheckQuorum never resigns, even when nobody fetches any more (KAFKA-15489).
+	MutateNoCheckQuorum Mutation = "no-check-quorum"
+)
+
+// ReplicaKey is a replica's identity: its node id and the id of its metadata directory, so that a node whose
+// disk was wiped is not taken for the voter it was (KIP-853). A zero directory id is one that is not known.
+type ReplicaKey struct {
+	ID          ident.NodeID
+	DirectoryID ident.UUID
+}
+
+// Nobody is the key of no replica: no vote given.
+var Nobody = ReplicaKey{ID: ident.NoNode}
+
+// String is for logs.
+func (k ReplicaKey) String() string {
+	if k.DirectoryID.IsZero() {
+		return fmt.Sprintf("%d", k.ID)
+	}
+	return fmt.Sprintf("%d@%s", k.ID, k.DirectoryID)
+}
+
+// Compare orders keys by id, then directory id.
+func (k ReplicaKey) Compare(o ReplicaKey) int {
+	if k.ID != o.ID {
+		return int(k.ID) - int(o.ID)
+	}
+	return k.DirectoryID.Compare(o.DirectoryID)
+}
+
+// Endpoint is where a node listens.
+type Endpoint struct {
+	// Name is the listener's name; empty where Kafka's message has none.
+	Name string
+	Host string
+	Port uint16
+}

@@ -1,0 +1,179 @@
+package raft
+
+import (
+	"fmt"
+
+	"github.com/highwater-io/highwater/pkg/ident"
+)
+
+// fetcher is the one fetch that a follower or a node in search of the leader has under way.
+type fetcher struct {
+	correlation uint64 // 0 when there is none
+	to          ident.NodeID
+	epoch       ident.Epoch
+	offset      ident.Offset
+	deadline    ident.Instant
+	retryAt     ident.Instant
+	// appending: fetched records are on their way into the log; highWatermark is what came with them.
+	appending     bool
+	highWatermark ident.Offset
+	// askOther: the last fetch failed; a node that may not stand asks somebody else in between (KAFKA-17030,
+	// KAFKA-19354), rotation says whom.
+	askOther bool
+	rotation int
+}
+
+// fetchDue is when maybeFetch has something to do.
+func (n *Node) fetchDue() ident.Instant {
+	f := &n.fetch
+	switch {
+	case f.correlation != 0:
+		return f.deadline
+	case n.fetchBlocked():
+		return ident.Never
+	}
+	if _, ok := n.fetchTarget(); !ok {
+		return ident.Never
+	}
+	return f.retryAt
+}
+
+// fetchBlocked: a fetch says that all below its offset is on disk, so it waits until that is so. Observers
+// wait too: the leader may already count one that does not know yet that it became a voter.
+func (n *Node) fetchBlocked() bool {
+	if n.cfg.Mutation == MutateFetchUnflushed {
+		return n.fetch.appending
+	}
+	return n.fetch.appending || n.flushed < n.log.EndOffset()
+}
+
+// fetchTarget is the leader, or, while none is known or an observer can't reach it, each voter in turn.
+func (n *Node) fetchTarget() (ident.NodeID, bool) {
+	if n.role == Follower && (n.IsVoter() || !n.fetch.askOther) {
+		return n.vote.Leader, true
+	}
+	var others []ident.NodeID
+	for _, v := range n.Voters() {
+		if v.Key.ID != n.cfg.Self.ID && !(n.role == Follower && v.Key.ID == n.vote.Leader) {
+			others = append(others, v.Key.ID)
+		}
+	}
+	if len(others) == 0 {
+		return n.vote.Leader, n.role == Follower
+	}
+	return others[n.fetch.rotation%len(others)], true
+}
+
+func (n *Node) maybeFetch() {
+	f := &n.fetch
+	if f.correlation != 0 && n.now >= f.deadline {
+		f.correlation = 0
+		n.fetchFailed(fmt.Errorf("node %d has not answered a fetch within %v", f.to, n.cfg.FetchMaxWait+n.cfg.RequestTimeout))
+	}
+	if f.correlation != 0 || n.fetchBlocked() || n.now < f.retryAt {
+		return
+	}
+	to, ok := n.fetchTarget()
+	if !ok {
+		return
+	}
+	if n.role != Follower || to != n.vote.Leader {
+		f.rotation++
+		f.askOther = false
+	}
+	f.to, f.epoch, f.offset = to, n.vote.Epoch, n.log.EndOffset()
+	f.deadline = n.now.Add(n.cfg.FetchMaxWait + n.cfg.RequestTimeout)
+	f.correlation = n.send(to, &FetchRequest{
+		ClusterID:     n.cfg.ClusterID,
+		Replica:       n.cfg.Self,
+		Epoch:         f.epoch,
+		Offset:        f.offset,
+		LastEpoch:     n.lastEpoch(),
+		HighWatermark: n.highWatermark,
+		MaxBytes:      n.cfg.FetchMaxBytes,
+		MaxWait:       n.cfg.FetchMaxWait,
+	})
+}
+
+// fetchFailed pauses before the next try.
+func (n *Node) fetchFailed(why error) {
+	n.trouble = why
+	n.fetch.retryAt = n.retryAt()
+	n.fetch.askOther = true
+}
+
+func (n *Node) onFetchResponse(r Response) {
+	f := &n.fetch
+	f.correlation = 0
+	if r.Err != nil {
+		n.fetchFailed(fmt.Errorf("fetch from node %d: %w", r.From, r.Err))
+		return
+	}
+	m, ok := r.Msg.(*FetchResponse)
+	if !ok {
+		n.fatal("a %T came as the answer to a fetch", r.Msg)
+		return
+	}
+	epoch, offset, from := f.epoch, f.offset, f.to
+	role := n.role
+	n.learn(m.Current)
+	if m.Code != None {
+		if m.Code != NotLeaderOrFollower || n.role == role && n.vote.Epoch == epoch {
+			n.fetchFailed(fmt.Errorf("fetch from node %d at offset %d, epoch %d: error %d", from, offset, epoch, m.Code))
+		}
+		if m.Code == OffsetOutOfRange {
+			n.trouble = fmt.Errorf("the log of node %d starts at %d, beyond this node's end %d, and snapshots can't be fetched yet",
+				from, m.LogStartOffset, offset)
+		}
+		return
+	}
+	// Used only if it comes from the leader that is followed now, in the epoch and at the position that it
+	// was asked for.
+	if n.role != Follower || from != n.vote.Leader || epoch != n.vote.Epoch || offset != n.log.EndOffset() || f.appending {
+		f.retryAt = n.retryAt()
+		return
+	}
+	n.fetchedFromLeader, n.leaderResigned = true, false
+	n.fetchDeadline = n.now.Add(n.fetchTimeout())
+	f.askOther = false
+	n.trouble = nil
+	switch {
+	case m.Diverging != nil:
+		n.onDiverging(*m.Diverging)
+	case m.Snapshot != nil:
+		n.fetchFailed(fmt.Errorf("node %d can't serve offset %d and offers snapshot %d-%d, which can't be fetched yet",
+			from, offset, m.Snapshot.End, m.Snapshot.Epoch))
+	case len(m.Records) > 0:
+		f.appending, f.highWatermark = true, m.HighWatermark
+		n.out.Append = &FetchedRecords{Offset: offset, Epoch: epoch, Records: m.Records}
+	default:
+		n.raiseHighWatermark(min(m.HighWatermark, offset))
+	}
+}
+
+// onDiverging cuts the log to where it can still agree with the leader's. What is committed is never cut: if
+// the leader lacks it, the quorum is broken and going on would make it worse (KAFKA-12460).
+func (n *Node) onDiverging(d EpochEnd) {
+	if n.cfg.Mutation == MutateIgnoreDivergence {
+		n.fetch.retryAt = n.retryAt()
+		return
+	}
+	end := n.log.EndOffset()
+	to := n.log.StartOffset()
+	if epoch, own, ok := n.log.EpochEndOffset(d.Epoch); ok {
+		to = own
+		if epoch == d.Epoch {
+			to = min(own, d.End)
+		}
+	}
+	to = max(to, n.log.StartOffset())
+	switch {
+	case to < n.highWatermark:
+		n.fatal("leader %d says that the logs diverge at epoch %d, offset %d; cutting to %d would lose records below the high watermark %d",
+			n.vote.Leader, d.Epoch, d.End, to, n.highWatermark)
+	case to >= end:
+		n.fetchFailed(fmt.Errorf("leader %d says that the logs diverge at epoch %d, offset %d, but the log ends at %d", n.vote.Leader, d.Epoch, d.End, end))
+	default:
+		n.out.Truncate = &to
+	}
+}

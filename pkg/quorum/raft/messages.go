@@ -1,0 +1,139 @@
+package raft
+
+import (
+	"math"
+	"time"
+
+	"github.com/highwater-io/highwater/pkg/ident"
+)
+
+// Code is a Kafka error code as it goes over the wire.
+type Code int16
+
+// The codes of Kafka that the quorum speaks.
+const (
+	None                  Code = 0
+	OffsetOutOfRange      Code = 1
+	UnknownTopic          Code = 3
+	NotLeaderOrFollower   Code = 6
+	BrokerNotAvailable    Code = 8
+	UnsupportedVersion    Code = 35
+	InvalidRequest        Code = 42
+	FencedLeaderEpoch     Code = 74
+	UnknownLeaderEpoch    Code = 75
+	InconsistentClusterID Code = 104
+	InvalidVoterKey       Code = 125
+)
+
+// Message is a request or a response of the quorum, stripped to what the core looks at. pkg/quorum/raft/rpc
+// turns it into Kafka's message and back.
+type Message interface{ message() }
+
+// LeaderInfo is in every response: what the sender knows about the leadership. The receiver takes a newer
+// epoch from it.
+type LeaderInfo struct {
+	Leader ident.NodeID
+	Epoch  ident.Epoch
+	// Endpoints are the leader's; empty when not known.
+	Endpoints []Endpoint
+}
+
+// VoteRequest asks for a vote, or, with PreVote, whether one would be given (KIP-996).
+type VoteRequest struct {
+	ClusterID string
+	// Voter is whom the request is meant for; Nobody when the sender could not say (v0).
+	Voter     ReplicaKey
+	Candidate ReplicaKey
+	// Epoch is the candidate's: with PreVote the one it is in, else the one it wants to lead.
+	Epoch ident.Epoch
+	// LastEpoch and EndOffset say how far the candidate's log goes.
+	LastEpoch ident.Epoch
+	EndOffset ident.Offset
+	PreVote   bool
+}
+
+// VoteResponse answers a VoteRequest. That it answers a pre-vote only the asker knows.
+type VoteResponse struct {
+	Code    Code
+	Granted bool
+	Current LeaderInfo
+}
+
+// BeginQuorumEpochRequest is a leader telling a voter that it leads.
+type BeginQuorumEpochRequest struct {
+	ClusterID string
+	Voter     ReplicaKey
+	Leader    ident.NodeID
+	Epoch     ident.Epoch
+	Endpoints []Endpoint
+}
+
+// BeginQuorumEpochResponse answers it.
+type BeginQuorumEpochResponse struct {
+	Code    Code
+	Current LeaderInfo
+}
+
+// EndQuorumEpochRequest is a leader telling that it no longer leads, and who should follow it, best first.
+type EndQuorumEpochRequest struct {
+	ClusterID  string
+	Leader     ident.NodeID
+	Epoch      ident.Epoch
+	Successors []ReplicaKey
+}
+
+// EndQuorumEpochResponse answers it.
+type EndQuorumEpochResponse struct {
+	Code    Code
+	Current LeaderInfo
+}
+
+// HighWatermarkNotNamed stands in a FetchRequest of a peer that does not say what high watermark it knows
+// (before v18): such a fetch is not answered early because of one.
+const HighWatermarkNotNamed ident.Offset = math.MaxInt64
+
+// FetchRequest asks the leader for records from an offset on. For a voter it is the acknowledgement of all
+// records below: they are on its disk.
+type FetchRequest struct {
+	ClusterID string
+	// Replica is Nobody for an observer without a log.
+	Replica ReplicaKey
+	// Epoch is the leader epoch the fetcher is in.
+	Epoch ident.Epoch
+	// Offset is where it goes on, LastEpoch the epoch of its record before that, 0 for an empty log.
+	Offset    ident.Offset
+	LastEpoch ident.Epoch
+	// HighWatermark is what the fetcher knows already (v18, KIP-1166).
+	HighWatermark ident.Offset
+	MaxBytes      int32
+	MaxWait       time.Duration
+}
+
+// EpochEnd says where an epoch ends in the leader's log.
+type EpochEnd struct {
+	Epoch ident.Epoch
+	End   ident.Offset
+}
+
+// FetchResponse answers a FetchRequest. At most one of Diverging, Snapshot and Records is set.
+type FetchResponse struct {
+	Code           Code
+	Current        LeaderInfo
+	HighWatermark  ident.Offset
+	LogStartOffset ident.Offset
+	// Diverging: the fetcher's log is not a prefix of the leader's; it shares at most what is below.
+	Diverging *EpochEnd
+	// Snapshot: the leader's log no longer has the offset; it offers this snapshot.
+	Snapshot *EpochEnd
+	// Records are whole batches. The core looks only at whether there are any.
+	Records []byte
+}
+
+func (*VoteRequest) message()              {}
+func (*VoteResponse) message()             {}
+func (*BeginQuorumEpochRequest) message()  {}
+func (*BeginQuorumEpochResponse) message() {}
+func (*EndQuorumEpochRequest) message()    {}
+func (*EndQuorumEpochResponse) message()   {}
+func (*FetchRequest) message()             {}
+func (*FetchResponse) message()            {}
