@@ -1,0 +1,73 @@
+package specs
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	hwv1alpha1 "github.com/highwater-io/highwater/api/v1alpha1"
+	"github.com/highwater-io/highwater/pkg/ident"
+)
+
+// configFile is the key of the ConfigMap and the name of the file.
+const configFile = "node.yaml"
+
+type nodeConfig struct {
+	ClusterID ident.UUID    `json:"clusterId"`
+	Voters    []voterConfig `json:"voters"`
+	Defaults  nodeDefaults  `json:"defaults"`
+}
+
+type voterConfig struct {
+	ID          int32      `json:"id"`
+	DirectoryID ident.UUID `json:"directoryId"`
+	Host        string     `json:"host"`
+	Port        int32      `json:"port"`
+}
+
+type nodeDefaults struct {
+	ReplicaLagTimeMax string `json:"replicaLagTimeMax"`
+	MinInSyncReplicas int32  `json:"minInSyncReplicas"`
+}
+
+// ConfigMap builds the file that all nodes share. voters are the identities of the nodes that vote, in the order of
+// their ids.
+func ConfigMap(rs *hwv1alpha1.ReplicaSet, clusterID ident.UUID, voters []Identity) (*corev1.ConfigMap, error) {
+	content := nodeConfig{
+		ClusterID: clusterID,
+		Defaults: nodeDefaults{
+			ReplicaLagTimeMax: ReplicaLagTimeMax(rs),
+			MinInSyncReplicas: MinInSyncReplicas(rs),
+		},
+	}
+	for _, v := range voters {
+		content.Voters = append(content.Voters, voterConfig{
+			ID: v.NodeID, DirectoryID: v.DirectoryID, Host: Host(rs, v.NodeID), Port: PortController,
+		})
+	}
+	text, err := yaml.Marshal(content)
+	if err != nil {
+		return nil, fmt.Errorf("write %s of ReplicaSet %s/%s: %w", configFile, rs.Namespace, rs.Name, err)
+	}
+	return &corev1.ConfigMap{
+		ObjectMeta: childMeta(rs, ConfigMapName(rs)),
+		Data:       map[string]string{configFile: string(text)},
+	}, nil
+}
+
+// ReplicaLagTimeMax is the effective default of the set.
+func ReplicaLagTimeMax(rs *hwv1alpha1.ReplicaSet) string {
+	if d := rs.Spec.Defaults; d != nil && d.ReplicaLagTimeMax != nil {
+		return string(*d.ReplicaLagTimeMax)
+	}
+	return "30s"
+}
+
+// MinInSyncReplicas is the effective default of the set.
+func MinInSyncReplicas(rs *hwv1alpha1.ReplicaSet) int32 {
+	if d := rs.Spec.Defaults; d != nil && d.MinInSyncReplicas != nil {
+		return *d.MinInSyncReplicas
+	}
+	return 1
+}
