@@ -1,0 +1,232 @@
+package metadata
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"strconv"
+	"strings"
+
+	"github.com/highwater-io/highwater/pkg/batch"
+	"github.com/highwater-io/highwater/pkg/ident"
+)
+
+// SnapshotID names a snapshot: it holds all records below EndOffset, of which the last was of Epoch (KIP-630).
+type SnapshotID struct {
+	EndOffset ident.Offset
+	Epoch     ident.Epoch
+}
+
+// BootstrapID is the id of the snapshot that a node is formatted with: no records, only voters (KIP-853).
+var BootstrapID = SnapshotID{}
+
+// The suffixes of Kafka's snapshot files: whole, being written, and about to be deleted.
+const (
+	SnapshotSuffix        = ".checkpoint"
+	PartialSnapshotSuffix = ".checkpoint.part"
+	DeletedSnapshotSuffix = ".checkpoint.deleted"
+)
+
+// Compare orders snapshots from old to new.
+func (id SnapshotID) Compare(other SnapshotID) int {
+	if id.EndOffset != other.EndOffset {
+		return int(min(max(id.EndOffset-other.EndOffset, -1), 1))
+	}
+	return int(id.Epoch) - int(other.Epoch)
+}
+
+// String is the name without a suffix.
+func (id SnapshotID) String() string { return fmt.Sprintf("%020d-%010d", id.EndOffset, id.Epoch) }
+
+// FileName returns the name of the snapshot's file in the directory of the metadata log.
+func (id SnapshotID) FileName() string { return id.String() + SnapshotSuffix }
+
+// ParseSnapshotName reads what FileName returns, and false for any other name.
+func ParseSnapshotName(name string) (SnapshotID, bool) {
+	digits, ok := strings.CutSuffix(name, SnapshotSuffix)
+	if !ok || len(digits) != 31 || digits[20] != '-' || strings.ContainsAny(digits, "+ ") {
+		return SnapshotID{}, false
+	}
+	end, err1 := strconv.ParseInt(digits[:20], 10, 64)
+	epoch, err2 := strconv.ParseInt(digits[21:], 10, 32)
+	if err1 != nil || err2 != nil || end < 0 || epoch < 0 {
+		return SnapshotID{}, false
+	}
+	return SnapshotID{EndOffset: ident.Offset(end), Epoch: ident.Epoch(epoch)}, true
+}
+
+// SnapshotID returns the id of a snapshot of this image.
+func (im *Image) SnapshotID() SnapshotID {
+	return SnapshotID{EndOffset: im.offset + 1, Epoch: max(im.epoch, 0)}
+}
+
+// SnapshotHeader is what a snapshot says apart from the image: the time of the last record it holds, in ms since
+// 1970, and the raft layer's kraft.version and voters as of its end. With kraft.version 0 there are no voters.
+type SnapshotHeader struct {
+	LastContainedLogTimestamp int64
+	KRaftVersion              int16
+	Voters                    *batch.Voters
+}
+
+// A data batch of a snapshot ends at either of these.
+const (
+	maxSnapshotBatchRecords = 1024
+	maxSnapshotBatchBytes   = 1 << 20
+)
+
+// WriteSnapshot writes image as a snapshot, whose id is image.SnapshotID(). The same image and header give the
+// same bytes.
+func WriteSnapshot(w io.Writer, image *Image, h SnapshotHeader) error {
+	return writeSnapshot(w, image.SnapshotID(), image.Records(), h)
+}
+
+// AppendSnapshot appends to dst what WriteSnapshot writes.
+func AppendSnapshot(dst []byte, image *Image, h SnapshotHeader) []byte {
+	out := (*appender)(&dst)
+	// An appender fails never, so neither does this.
+	_ = writeSnapshot(out, image.SnapshotID(), image.Records(), h)
+	return dst
+}
+
+// AppendBootstrap appends to dst a snapshot that holds just the given records, as Kafka's bootstrap.checkpoint
+// does with the features a cluster begins with, and, without records, the 0-0 checkpoint with its voters.
+func AppendBootstrap(dst []byte, records []Record, h SnapshotHeader) []byte {
+	out := (*appender)(&dst)
+	_ = writeSnapshot(out, BootstrapID, func(yield func(Record) bool) {
+		for _, r := range records {
+			if !yield(r) {
+				return
+			}
+		}
+	}, h)
+	return dst
+}
+
+type appender []byte
+
+// Write appends.
+func (a *appender) Write(b []byte) (int, error) {
+	*a = append(*a, b...)
+	return len(b), nil
+}
+
+func writeSnapshot(w io.Writer, id SnapshotID, records iter.Seq[Record], h SnapshotHeader) error {
+	timestamp := h.LastContainedLogTimestamp
+	next := ident.Offset(0)
+	write := func(b *batch.Builder) error {
+		if b.Len() == 0 {
+			return nil
+		}
+		next += ident.Offset(b.Len())
+		_, err := w.Write(b.Build())
+		return err
+	}
+	start := func() *batch.Builder { return batch.NewBuilder(next, id.Epoch, timestamp) }
+
+	b := start().AppendControl(batch.SnapshotHeaderType, batch.SnapshotHeader{LastContainedLogTimestamp: timestamp}.Encode())
+	if h.KRaftVersion > 0 {
+		b.AppendControl(batch.KRaftVersionType, batch.KRaftVersion{KRaftVersion: h.KRaftVersion}.Encode())
+		if h.Voters != nil {
+			b.AppendControl(batch.VotersType, h.Voters.Encode())
+		}
+	}
+	if err := write(b); err != nil {
+		return err
+	}
+	b = start()
+	var value []byte
+	for r := range records {
+		value = Encode(value[:0], r)
+		if b.Len() > 0 && (b.Len() >= maxSnapshotBatchRecords || b.Size()+len(value) > maxSnapshotBatchBytes) {
+			if err := write(b); err != nil {
+				return err
+			}
+			b = start()
+		}
+		b.Append(nil, value)
+	}
+	if err := write(b); err != nil {
+		return err
+	}
+	return write(start().AppendControl(batch.SnapshotFooterType, batch.SnapshotFooter{}.Encode()))
+}
+
+// ErrSnapshot is wrapped by ReadSnapshot's errors: the file is no whole snapshot. A node that has an older one or
+// can fetch another may go on with that.
+var ErrSnapshot = errors.New("invalid snapshot")
+
+// ReadSnapshot reads a whole snapshot. It checks every batch's CRC, that offsets run on from 0, that the header
+// comes first and the footer last and nowhere else. The image stands at the position that id names.
+func ReadSnapshot(b []byte, id SnapshotID) (*Image, SnapshotHeader, error) {
+	s := snapshotReader{delta: NewDelta(empty)}
+	for one, err := range ReadBatches(b) {
+		if err == nil {
+			err = s.read(one)
+		}
+		if err != nil {
+			return nil, SnapshotHeader{}, fmt.Errorf("%w %s: %w", ErrSnapshot, id, err)
+		}
+	}
+	if !s.footer {
+		return nil, SnapshotHeader{}, fmt.Errorf("%w %s: it has no footer, so it was never finished", ErrSnapshot, id)
+	}
+	if id.EndOffset == 0 {
+		return s.delta.Image(ident.UnknownOffset, ident.UnknownEpoch), s.header, nil
+	}
+	return s.delta.Image(id.EndOffset-1, id.Epoch), s.header, nil
+}
+
+type snapshotReader struct {
+	delta  *Delta
+	header SnapshotHeader
+	next   ident.Offset
+	seen   bool // the header
+	footer bool
+}
+
+func (s *snapshotReader) read(b Batch) error {
+	if b.BaseOffset != s.next {
+		return fmt.Errorf("a batch begins at offset %d, want %d", b.BaseOffset, s.next)
+	}
+	s.next = b.LastOffset + 1
+	for _, c := range b.Control {
+		if err := s.control(c); err != nil {
+			return err
+		}
+	}
+	for i, r := range b.Records {
+		if !s.seen || s.footer {
+			return fmt.Errorf("record at offset %d is not between header and footer", b.BaseOffset+ident.Offset(i))
+		}
+		if err := s.delta.Replay(r); err != nil {
+			return fmt.Errorf("record at offset %d: %w", b.BaseOffset+ident.Offset(i), err)
+		}
+	}
+	return nil
+}
+
+func (s *snapshotReader) control(c ControlRecord) error {
+	if s.seen == (c.Type == batch.SnapshotHeaderType) || s.footer {
+		return fmt.Errorf("control record of type %d comes in the wrong place", c.Type)
+	}
+	switch c.Type {
+	case batch.SnapshotHeaderType:
+		h, err := batch.DecodeSnapshotHeader(c.Value)
+		s.header.LastContainedLogTimestamp, s.seen = h.LastContainedLogTimestamp, true
+		return err
+	case batch.KRaftVersionType:
+		v, err := batch.DecodeKRaftVersion(c.Value)
+		s.header.KRaftVersion = v.KRaftVersion
+		return err
+	case batch.VotersType:
+		v, err := batch.DecodeVoters(c.Value)
+		s.header.Voters = &v
+		return err
+	case batch.SnapshotFooterType:
+		_, err := batch.DecodeSnapshotFooter(c.Value)
+		s.footer = true
+		return err
+	}
+	return fmt.Errorf("control record of type %d does not belong into a snapshot", c.Type)
+}
