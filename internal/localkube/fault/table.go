@@ -1,0 +1,157 @@
+package fault
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// Proxies' ports are below the range for outgoing connections, so that a proxy whose listener was closed while
+// its target was down can come back on its port.
+const firstPort, lastPort = 20000, 32000
+
+// Table holds all proxies of a cluster and the rules for them. Participants are names; a pod's is its own.
+type Table struct {
+	host string
+
+	mu      sync.Mutex
+	rules   map[Direction]Rule
+	changed chan struct{}
+	targets map[string]map[string]string // participant -> listener -> address, while it runs
+	proxies map[Direction]*proxy         // From opens connections to To's Listener
+	closed  bool
+}
+
+// NewTable makes a table whose proxies listen on host, an IP address.
+func NewTable(host string) *Table {
+	return &Table{
+		host: host, rules: map[Direction]Rule{}, changed: make(chan struct{}),
+		targets: map[string]map[string]string{}, proxies: map[Direction]*proxy{},
+	}
+}
+
+// SetTargets says at which addresses a participant's listeners are reached; nil says that it does not run.
+// Proxies refuse connections while their target does not run, as its own address would.
+func (t *Table) SetTargets(name string, listeners map[string]string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if listeners == nil {
+		delete(t.targets, name)
+	} else {
+		upper := make(map[string]string, len(listeners))
+		for listener, addr := range listeners {
+			upper[strings.ToUpper(listener)] = addr
+		}
+		t.targets[name] = upper
+	}
+	for link, p := range t.proxies {
+		if link.To == name {
+			t.listen(p)
+		}
+	}
+}
+
+// Address returns the address at which from reaches a listener of to, and starts the proxy when there is none.
+func (t *Table) Address(from, to, listener string) (string, error) {
+	link := normal(from, to, listener)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return "", net.ErrClosed
+	}
+	p := t.proxies[link]
+	if p == nil {
+		p = &proxy{table: t, link: link, conns: map[net.Conn]struct{}{}}
+		if err := t.bind(p); err != nil {
+			return "", err
+		}
+		t.proxies[link] = p
+		t.listen(p)
+	}
+	return p.addr, nil
+}
+
+// Remove ends all proxies from and to a participant. The rules that name it stay, for its successor.
+func (t *Table) Remove(name string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.targets, name)
+	for link, p := range t.proxies {
+		if link.From == name || link.To == name {
+			delete(t.proxies, link)
+			p.close()
+		}
+	}
+}
+
+// Close ends all proxies and their connections.
+func (t *Table) Close() {
+	t.mu.Lock()
+	t.closed = true
+	proxies := t.proxies
+	t.proxies = map[Direction]*proxy{}
+	for _, p := range proxies {
+		p.close()
+	}
+	t.mu.Unlock()
+	for _, p := range proxies {
+		p.wg.Wait()
+	}
+}
+
+func (t *Table) target(link Direction) (string, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	addr, ok := t.targets[link.To][link.Listener]
+	return addr, ok
+}
+
+// bind finds a port for a proxy. The caller holds the lock.
+func (t *Table) bind(p *proxy) error {
+	for range 200 {
+		addr := net.JoinHostPort(t.host, strconv.Itoa(firstPort+rand.IntN(lastPort-firstPort)))
+		if t.taken(addr) {
+			continue
+		}
+		l, err := net.Listen("tcp", addr)
+		if err == nil {
+			p.addr, p.listener = addr, l
+			return nil
+		}
+	}
+	return fmt.Errorf("no free port on %s for the proxy from %s to %s %s", t.host, p.link.From, p.link.To, p.link.Listener)
+}
+
+// taken tells whether a proxy, perhaps one that does not listen now, has the address.
+func (t *Table) taken(addr string) bool {
+	for _, p := range t.proxies {
+		if p.addr == addr {
+			return true
+		}
+	}
+	return false
+}
+
+// listen opens or closes a proxy's listener by whether its target runs. The caller holds the lock.
+func (t *Table) listen(p *proxy) {
+	_, up := t.targets[p.link.To][p.link.Listener]
+	switch {
+	case !up && p.listener != nil:
+		p.listener.Close()
+		p.listener, p.accepting = nil, false
+	case up && p.listener == nil:
+		l, err := net.Listen("tcp", p.addr)
+		if err != nil {
+			return // taken by a stranger: refused until the participant's next start
+		}
+		p.listener = l
+	}
+	if p.listener != nil && !p.accepting {
+		p.accepting = true
+		p.wg.Add(1)
+		go p.accept(p.listener)
+	}
+}
