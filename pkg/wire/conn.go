@@ -178,6 +178,17 @@ func (c *conn) readOne(in *bufio.Reader) (CloseReason, error) {
 	if size > cfg.MaxRequestBytes {
 		return ClosedOversized, fmt.Errorf("%w: %d bytes announced, %d allowed%s", ErrTooLarge, size, cfg.MaxRequestBytes, looksLike(size))
 	}
+	if size > cfg.MaxPlainBytes {
+		c.setReadDeadline(cfg.BodyTimeout)
+		key, err := in.Peek(2)
+		if err != nil {
+			return ClosedMalformed, fmt.Errorf("a request of %d bytes ended early: %w", size, err)
+		}
+		if k := int16(binary.BigEndian.Uint16(key)); k != int16(kmsg.Produce) {
+			return ClosedOversized, fmt.Errorf("%w: %d bytes announced for %s, %d allowed%s", ErrTooLarge, size,
+				kmsg.NameForKey(k), cfg.MaxPlainBytes, looksLike(size))
+		}
+	}
 	select {
 	case c.slots <- struct{}{}:
 	case <-c.readCtx.Done():

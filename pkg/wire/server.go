@@ -18,6 +18,7 @@ import (
 // Limits that hold when a ServerConfig leaves them zero.
 const (
 	DefaultMaxRequestBytes  = 100 << 20 // socket.request.max.bytes
+	DefaultMaxPlainBytes    = 8 << 20
 	DefaultMaxBufferedBytes = 128 << 20
 	DefaultMaxInFlight      = 16
 	DefaultIdleTimeout      = 10 * time.Minute // connections.max.idle.ms
@@ -76,8 +77,10 @@ type ServerConfig struct {
 	Authorizer Authorizer
 	Metrics    Metrics
 	Log        *slog.Logger
-	// MaxRequestBytes bounds one request.
+	// MaxRequestBytes bounds one request, MaxPlainBytes one that carries no records (all but Produce): decoded
+	// it may be thirty times as large as on the wire.
 	MaxRequestBytes int32
+	MaxPlainBytes   int32
 	// MaxBufferedBytes bounds the request bytes that the listener holds at once; a connection isn't read while
 	// its next request has no room. It is one listener's own: clients that fill theirs don't stop replication.
 	MaxBufferedBytes int64
@@ -117,11 +120,12 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 		}
 	}
 	setDefault(&cfg.MaxRequestBytes, DefaultMaxRequestBytes)
+	setDefault(&cfg.MaxPlainBytes, DefaultMaxPlainBytes)
 	setDefault(&cfg.MaxBufferedBytes, DefaultMaxBufferedBytes)
 	setDefault(&cfg.MaxInFlight, DefaultMaxInFlight)
 	setDefault(&cfg.IdleTimeout, DefaultIdleTimeout)
 	setDefault(&cfg.BodyTimeout, DefaultBodyTimeout)
-	if cfg.MaxRequestBytes < 0 || cfg.MaxBufferedBytes < 0 || cfg.MaxInFlight < 0 || cfg.IdleTimeout < 0 || cfg.BodyTimeout < 0 {
+	if cfg.MaxRequestBytes < 0 || cfg.MaxPlainBytes < 0 || cfg.MaxBufferedBytes < 0 || cfg.MaxInFlight < 0 || cfg.IdleTimeout < 0 || cfg.BodyTimeout < 0 {
 		return nil, fmt.Errorf("wire server %s: a limit is negative", cfg.Listener)
 	}
 	if cfg.Features == nil {

@@ -224,25 +224,27 @@ func TestBadInputClosesTheConnectionForAReason(t *testing.T) {
 		bytes  []byte
 		reason CloseReason
 	}{
-		"oversized":           {binary.BigEndian.AppendUint32(nil, 1001), ClosedOversized},
-		"http":                {[]byte("GET / HTTP/1.1\r\n"), ClosedOversized},
-		"tls":                 {[]byte{0x16, 3, 1, 2, 0, 1}, ClosedOversized},
-		"negative length":     {[]byte{0xff, 0xff, 0xff, 0xff}, ClosedMalformed},
-		"no header":           {frame(0, 18, 0), ClosedMalformed},
-		"unknown key":         {frame(0x7f, 0xff, 0, 0, 0, 0, 0, 1, 0xff, 0xff), ClosedUnsupported},
-		"unknown version":     {frame(0, 1, 0, 99, 0, 0, 0, 1, 0xff, 0xff), ClosedUnsupported},
-		"produce version 2":   {frame(0, 0, 0, 2, 0, 0, 0, 1, 0xff, 0xff), ClosedUnsupported},
-		"cluster action":      {kmsg.NewRequestFormatter().AppendRequest(nil, kmsg.NewPtrVoteRequest(), 1), ClosedUnsupported},
-		"truncated body":      {truncated, ClosedMalformed},
-		"array of 2^31":       {huge, ClosedMalformed},
-		"client id too long":  {frame(0, 60, 0, 0, 0, 0, 0, 1, 0x7f, 0xff, 'x'), ClosedMalformed},
-		"half a length":       {[]byte{0, 0}, ClosedMalformed},
-		"length without body": {binary.BigEndian.AppendUint32(nil, 500), ClosedMalformed},
-		"nothing":             {nil, ClosedByClient},
+		"oversized":             {binary.BigEndian.AppendUint32(nil, 1001), ClosedOversized},
+		"http":                  {[]byte("GET / HTTP/1.1\r\n"), ClosedOversized},
+		"tls":                   {[]byte{0x16, 3, 1, 2, 0, 1}, ClosedOversized},
+		"large without records": {append(binary.BigEndian.AppendUint32(nil, 600), 0, 3, 0, 9), ClosedOversized},
+		"large with records":    {append(binary.BigEndian.AppendUint32(nil, 600), 0, 0, 0, 9), ClosedMalformed},
+		"negative length":       {[]byte{0xff, 0xff, 0xff, 0xff}, ClosedMalformed},
+		"no header":             {frame(0, 18, 0), ClosedMalformed},
+		"unknown key":           {frame(0x7f, 0xff, 0, 0, 0, 0, 0, 1, 0xff, 0xff), ClosedUnsupported},
+		"unknown version":       {frame(0, 1, 0, 99, 0, 0, 0, 1, 0xff, 0xff), ClosedUnsupported},
+		"produce version 2":     {frame(0, 0, 0, 2, 0, 0, 0, 1, 0xff, 0xff), ClosedUnsupported},
+		"cluster action":        {kmsg.NewRequestFormatter().AppendRequest(nil, kmsg.NewPtrVoteRequest(), 1), ClosedUnsupported},
+		"truncated body":        {truncated, ClosedMalformed},
+		"array of 2^31":         {huge, ClosedMalformed},
+		"client id too long":    {frame(0, 60, 0, 0, 0, 0, 0, 1, 0x7f, 0xff, 'x'), ClosedMalformed},
+		"half a length":         {[]byte{0, 0}, ClosedMalformed},
+		"length without body":   {binary.BigEndian.AppendUint32(nil, 500), ClosedMalformed},
+		"nothing":               {nil, ClosedByClient},
 	} {
 		t.Run(name, func(t *testing.T) {
 			metrics := newCountingMetrics()
-			_, addr := startServer(t, ServerConfig{Listener: External, MaxRequestBytes: 1000, Metrics: metrics,
+			_, addr := startServer(t, ServerConfig{Listener: External, MaxRequestBytes: 1000, MaxPlainBytes: 500, Metrics: metrics,
 				Handler: HandlerFunc(func(r *Request) { t.Errorf("%s reached the handler", kmsg.NameForKey(r.Key)); r.NoReply() })})
 			c := dialRaw(t, addr)
 			if _, err := c.Write(test.bytes); err != nil {
