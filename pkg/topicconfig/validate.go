@@ -102,3 +102,9 @@ func parseBool(value string) (b, ok bool) {
 func parseNumber(value string) (int64, error) {
 	return strconv.ParseInt(strings.TrimSpace(value), 10, 64)
 }
+
+// IsTrue says whether a boolean config's value is true; one that can't be read is not.
+func IsTrue(value string) bool {
+	b, _ := parseBool(value)
+	return b
+}

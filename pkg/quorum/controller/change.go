@@ -1,0 +1,173 @@
+package controller
+
+import (
+	"slices"
+
+	"github.com/highwater-io/highwater/pkg/ident"
+	"github.com/highwater-io/highwater/pkg/metadata"
+)
+
+type election int8
+
+const (
+	electOnline    election = iota // keep the leader while it is valid, else the first valid replica
+	electPreferred                 // the first replica when it is valid, else as electOnline
+	electUnclean                   // as electOnline, and when nobody is valid the first live replica, which may lose records
+)
+
+// A change is what a decision wants of one partition. record works out what must be written for it: the leader
+// that follows from it, the end of a reassignment that it completes, the leader epoch.
+//
+// The rules are those of eligible.leader.replicas.version 0: the last member of the ISR stays in it when its
+// broker goes, and the partition then has no leader.
+type change struct {
+	tp       ident.TopicPartition
+	old      *metadata.Partition
+	lead     func(ident.NodeID) bool // who may lead: alive, and its directory too
+	election election
+
+	// The targets. newChange sets them to what is.
+	replicas, isr, adding, removing []ident.NodeID
+	directories                     []ident.UUID
+	recovery                        int8
+}
+
+// change begins a change of the partition. excluded may neither lead nor, where the caller drops it from isr, stay
+// in sync: it is about to be fenced. ident.NoNode excludes nobody.
+func (s *state) change(tp ident.TopicPartition, p *metadata.Partition, excluded ident.NodeID) *change {
+	return &change{
+		tp: tp, old: p,
+		lead: func(id ident.NodeID) bool {
+			return id != excluded && s.active(id) && s.directoryOnline(id, p)
+		},
+		replicas: p.Replicas, isr: p.ISR, adding: p.Adding, removing: p.Removing,
+		directories: p.Directories, recovery: p.RecoveryState,
+	}
+}
+
+// directoryOnline says whether the broker still has the directory that the partition's replica is in (KIP-858). One
+// that came back with an empty disk has not, and must not lead by an old membership in the ISR.
+func (s *state) directoryOnline(id ident.NodeID, p *metadata.Partition) bool {
+	b := s.broker(id)
+	dir, ok := p.Directory(id)
+	if b == nil || !ok {
+		return false
+	}
+	switch {
+	case dir == ident.LostDirectory:
+		return false
+	case dir.IsReserved() || len(b.LogDirs) == 0: // not known yet, or a broker that knows no directories
+		return true
+	}
+	return slices.Contains(b.LogDirs, dir)
+}
+
+// record returns what must be written, nil when nothing changes. The partition and leader epochs follow from the
+// record when it is replayed.
+func (ch *change) record() *metadata.PartitionChangeRecord {
+	r := metadata.NewPartitionChange(0)
+	r.TopicID, r.PartitionID = ch.tp.Topic, ch.tp.Index
+	ch.completeReassignment()
+	leader, unclean := ch.elect()
+	if leader != ch.old.Leader {
+		r.Leader = leader
+	}
+	if unclean {
+		ch.isr = []ident.NodeID{leader}
+		ch.recovery = metadata.Recovering
+	}
+	if len(ch.isr) > 0 && !slices.Equal(ch.isr, ch.old.ISR) {
+		r.ISR = ch.isr
+	}
+	// Late fetches and proposals of a replica that leaves must fail on the leader epoch (KIP-455, KAFKA-1097).
+	if r.Leader == metadata.NoLeaderChange && slices.ContainsFunc(ch.old.Replicas, func(id ident.NodeID) bool { return !slices.Contains(ch.replicas, id) }) {
+		r.Leader = ch.old.Leader
+	}
+	if !slices.Equal(ch.replicas, ch.old.Replicas) {
+		r.Replicas = ch.replicas
+	}
+	if !slices.Equal(ch.adding, ch.old.Adding) {
+		r.AddingReplicas = orEmpty(ch.adding)
+	}
+	if !slices.Equal(ch.removing, ch.old.Removing) {
+		r.RemovingReplicas = orEmpty(ch.removing)
+	}
+	if r.Replicas != nil || !slices.Equal(ch.directories, ch.old.Directories) {
+		r.Directories = ch.directories
+	}
+	if ch.recovery != ch.old.RecoveryState {
+		r.LeaderRecoveryState = ch.recovery
+	}
+	if r.ISR == nil && r.Leader == metadata.NoLeaderChange && r.Replicas == nil && r.AddingReplicas == nil && r.RemovingReplicas == nil &&
+		r.Directories == nil && r.LeaderRecoveryState == metadata.NoLeaderRecoveryChanged {
+		return nil
+	}
+	return r
+}
+
+// orEmpty makes a list that is to be emptied differ from one that does not change.
+func orEmpty(ids []ident.NodeID) []ident.NodeID {
+	if ids == nil {
+		return []ident.NodeID{}
+	}
+	return ids
+}
+
+// elect returns who leads after the change and whether that may lose records.
+func (ch *change) elect() (leader ident.NodeID, unclean bool) {
+	valid := func(id ident.NodeID) bool { return slices.Contains(ch.isr, id) && ch.lead(id) }
+	if ch.election == electPreferred && valid(ch.replicas[0]) {
+		return ch.replicas[0], false
+	}
+	if slices.Contains(ch.replicas, ch.old.Leader) && valid(ch.old.Leader) {
+		return ch.old.Leader, false
+	}
+	if i := slices.IndexFunc(ch.replicas, valid); i >= 0 {
+		return ch.replicas[i], false
+	}
+	if ch.election == electUnclean {
+		if i := slices.IndexFunc(ch.replicas, ch.lead); i >= 0 {
+			return ch.replicas[i], true
+		}
+	}
+	return ident.NoNode, false
+}
+
+// completeReassignment ends a reassignment when every target replica is in the ISR. One record then does it all:
+// the replica set shrinks, who leaves is out of the ISR, the leader epoch rises; there is no state in between in
+// which a removed replica could be proposed again (KIP-455).
+func (ch *change) completeReassignment() {
+	if len(ch.adding) == 0 && len(ch.removing) == 0 {
+		return
+	}
+	target, isr := without(ch.replicas, ch.removing), without(ch.isr, ch.removing)
+	if len(target) == 0 || slices.ContainsFunc(target, func(id ident.NodeID) bool { return !slices.Contains(isr, id) }) {
+		return
+	}
+	ch.setReplicas(target, nil)
+	ch.isr, ch.adding, ch.removing = isr, nil, nil
+}
+
+// setReplicas sets the replica set; a replica keeps its directory, a new one gets dir's.
+func (ch *change) setReplicas(replicas []ident.NodeID, dir func(ident.NodeID) ident.UUID) {
+	directories := make([]ident.UUID, len(replicas))
+	for i, id := range replicas {
+		if j := slices.Index(ch.replicas, id); j >= 0 {
+			directories[i] = ch.directories[j]
+		} else {
+			directories[i] = dir(id)
+		}
+	}
+	ch.replicas, ch.directories = replicas, directories
+}
+
+// without returns the members of from that are not in drop, in order.
+func without(from, drop []ident.NodeID) []ident.NodeID {
+	out := make([]ident.NodeID, 0, len(from))
+	for _, id := range from {
+		if !slices.Contains(drop, id) {
+			out = append(out, id)
+		}
+	}
+	return out
+}

@@ -1,0 +1,111 @@
+package controller
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/benbjohnson/immutable"
+
+	"github.com/highwater-io/highwater/pkg/ident"
+	"github.com/highwater-io/highwater/pkg/metadata"
+)
+
+// An index finds the partitions that a broker leads or is in sync for, and those without a leader, in the order of
+// topic ids. It shares structure with the one it was made from, as images do.
+type index struct {
+	// The value says whether the broker leads. Partitions without a leader stand under ident.NoNode too.
+	entries *immutable.SortedMap[indexKey, bool]
+}
+
+type indexKey struct {
+	node ident.NodeID
+	tp   ident.TopicPartition
+}
+
+type indexOrder struct{}
+
+func (indexOrder) Compare(a, b indexKey) int {
+	if c := cmp.Compare(a.node, b.node); c != 0 {
+		return c
+	}
+	return a.tp.Compare(b.tp)
+}
+
+func newIndex(image *metadata.Image) index {
+	b := immutable.NewSortedMapBuilder[indexKey, bool](indexOrder{})
+	for topic := range image.Topics() {
+		for i, p := range topic.Partitions() {
+			for _, k := range keysOf(ident.TopicPartition{Topic: topic.ID, Index: i}, p) {
+				b.Set(k, k.node == p.Leader)
+			}
+		}
+	}
+	return index{b.Map()}
+}
+
+func keysOf(tp ident.TopicPartition, p *metadata.Partition) []indexKey {
+	keys := make([]indexKey, 0, len(p.ISR)+1)
+	for _, node := range p.ISR {
+		keys = append(keys, indexKey{node, tp})
+	}
+	if !slices.Contains(p.ISR, p.Leader) {
+		keys = append(keys, indexKey{p.Leader, tp})
+	}
+	return keys
+}
+
+// after returns the index of the image that delta made out of the one that x is of.
+func (x index) after(image *metadata.Image, delta *metadata.Delta) index {
+	drop := func(tp ident.TopicPartition, p *metadata.Partition) {
+		for _, k := range keysOf(tp, p) {
+			x.entries = x.entries.Delete(k)
+		}
+	}
+	for _, topic := range delta.DeletedTopics() {
+		for i, p := range topic.Partitions() {
+			drop(ident.TopicPartition{Topic: topic.ID, Index: i}, p)
+		}
+	}
+	for _, tp := range delta.ChangedPartitions() {
+		if p, ok := delta.Base().Partition(tp); ok {
+			drop(tp, p)
+		}
+		if p, ok := image.Partition(tp); ok {
+			for _, k := range keysOf(tp, p) {
+				x.entries = x.entries.Set(k, k.node == p.Leader)
+			}
+		}
+	}
+	return x
+}
+
+// of returns the partitions in whose ISR the broker is or which it leads; of ident.NoNode, those without a leader.
+func (x index) of(node ident.NodeID) []ident.TopicPartition {
+	var out []ident.TopicPartition
+	x.each(node, func(tp ident.TopicPartition, _ bool) bool {
+		out = append(out, tp)
+		return true
+	})
+	return out
+}
+
+// leads says whether the broker leads any partition.
+func (x index) leads(node ident.NodeID) bool {
+	found := false
+	x.each(node, func(_ ident.TopicPartition, leader bool) bool {
+		found = leader
+		return !found
+	})
+	return found
+}
+
+func (x index) each(node ident.NodeID, yield func(tp ident.TopicPartition, leader bool) bool) {
+	it := x.entries.Iterator()
+	it.Seek(indexKey{node: node, tp: ident.TopicPartition{Index: -1 << 31}})
+	for !it.Done() {
+		k, leader, _ := it.Next()
+		if k.node != node || !yield(k.tp, leader) {
+			return
+		}
+	}
+}
