@@ -8,9 +8,9 @@ import (
 
 // Effects is what Step wants done, owned and reused by the caller. Reset empties it; Step only adds.
 type Effects struct {
-	// AssignEpoch: note in the log's epoch table that Epoch starts at Start, before anything else is done. Set on
-	// becoming leader, also when no record of that epoch follows (KAFKA-7415).
-	AssignEpoch *EpochStart
+	// AssignEpoch: note in the log's epoch table that this epoch starts at the log's end, before anything else is
+	// done. Set on becoming leader, also when no record of that epoch follows (KAFKA-7415).
+	AssignEpoch *ident.Epoch
 	// Append: the produces whose records are to be appended, in this order. Answer each by AppendDone or
 	// AppendFailed.
 	Append []Token
@@ -36,12 +36,6 @@ type Effects struct {
 	Fetcher bool
 	// Facts that metadata does not carry.
 	Facts []Fact
-}
-
-// EpochStart says at which offset an epoch starts.
-type EpochStart struct {
-	Epoch ident.Epoch
-	Start ident.Offset
 }
 
 // Truncation cuts the log's end off at To; with Full the log is emptied and starts and ends at To.

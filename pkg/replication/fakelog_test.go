@@ -17,7 +17,7 @@ type fakeLog struct {
 func (l *fakeLog) StartOffset() ident.Offset                { return l.start }
 func (l *fakeLog) EndOffset() ident.Offset                  { return l.end }
 func (l *fakeLog) FlushedOffset() ident.Offset              { return l.flushed }
-func (l *fakeLog) LatestEpoch() (ident.Epoch, bool)         { return l.epochs.Latest() }
+func (l *fakeLog) LatestEpoch() ident.Epoch                 { e, _ := l.epochs.Latest(); return e }
 func (l *fakeLog) append(e ident.Epoch, n int)              { l.epochs.Assign(e, l.end); l.end += ident.Offset(n) }
 func (l *fakeLog) appendTo(e ident.Epoch, end ident.Offset) { l.append(e, int(end-l.end)) }
 
@@ -81,7 +81,7 @@ func (b *bench) step(ev Event) {
 
 func (b *bench) perform(ev Event, e *Effects) (done []Event) {
 	if a := e.AssignEpoch; a != nil {
-		b.log.epochs.Assign(a.Epoch, a.Start)
+		b.log.epochs.Assign(*a, b.log.end)
 	}
 	for _, token := range e.Append {
 		base := b.log.end

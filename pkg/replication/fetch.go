@@ -81,12 +81,8 @@ func (r *Replica) position(f Fetch, a *FetchAnswer) {
 	if outOfRange {
 		a.Code = OffsetOutOfRange
 		a.LogStart = r.log.StartOffset()
-		latest, ok := r.log.LatestEpoch()
-		if !ok {
-			latest = r.meta.LeaderEpoch
-		}
 		// The follower has to know both ends of this log to find its place; this saves it two ListOffsets.
-		a.Diverging = EpochEnd{Epoch: latest, End: r.log.EndOffset()}
+		a.Diverging = EpochEnd{Epoch: r.log.LatestEpoch(), End: r.log.EndOffset()}
 	}
 }
 

@@ -55,8 +55,8 @@ func (r *Replica) fetchPosition() FetchPosition {
 		Leader: r.meta.Leader, LeaderEpoch: r.meta.LeaderEpoch, Offset: r.log.EndOffset(),
 		LastFetchedEpoch: ident.UnknownEpoch, LogStart: r.log.StartOffset(), HighWatermark: r.hw,
 	}
-	if latest, ok := r.log.LatestEpoch(); ok && r.cfg.Mutant != TruncateToHighWatermark {
-		p.LastFetchedEpoch = latest
+	if r.cfg.Mutant != TruncateToHighWatermark {
+		p.LastFetchedEpoch = r.log.LatestEpoch()
 	}
 	return p
 }

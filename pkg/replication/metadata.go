@@ -57,8 +57,9 @@ func (r *Replica) becomeLeader(now ident.Instant, m MetadataChanged, out *Effect
 	r.role = Leader
 	r.meta = m
 	start := r.log.EndOffset()
-	if latest, ok := r.log.LatestEpoch(); !ok || latest < m.LeaderEpoch {
-		out.AssignEpoch = &EpochStart{Epoch: m.LeaderEpoch, Start: start}
+	if r.log.LatestEpoch() < m.LeaderEpoch {
+		epoch := m.LeaderEpoch
+		out.AssignEpoch = &epoch
 	}
 	r.leader = leaderState{epochStart: start, nextCheck: now.Add(r.cfg.LagTimeMax / 2), refusedUntil: longAgo}
 	r.syncFollowers()

@@ -14,8 +14,8 @@ type LogView interface {
 	EndOffset() ident.Offset
 	// FlushedOffset is the exclusive end of what survives a machine crash.
 	FlushedOffset() ident.Offset
-	// LatestEpoch is the last entry of the epoch table.
-	LatestEpoch() (ident.Epoch, bool)
+	// LatestEpoch is the last entry of the epoch table, ident.UnknownEpoch when it is empty.
+	LatestEpoch() ident.Epoch
 	// EpochEndOffset is the divergence look-up of KIP-101 and KIP-279: the largest known epoch not above e, and
 	// where it ends.
 	EpochEndOffset(e ident.Epoch) (ident.Epoch, ident.Offset, bool)
