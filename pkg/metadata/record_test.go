@@ -283,6 +283,12 @@ func TestLevelChoosesVersions(t *testing.T) {
 		if tc.level.Stamp(change); change.Version != tc.partition || tc.level.VersionOf(TypePartition) != tc.partition {
 			t.Errorf("%d: PartitionChange %d", tc.level, change.Version)
 		}
+		shutdown := &BrokerRegistrationChangeRecord{Version: 2, InControlledShutdown: ControlledShutdown}
+		fence := &BrokerRegistrationChangeRecord{Version: 2, Fenced: Fence}
+		dirs := &BrokerRegistrationChangeRecord{LogDirs: []ident.UUID{{1}}}
+		if tc.level.Stamp(shutdown, fence, dirs); shutdown.Version != 1 || fence.Version != 0 || dirs.Version != 2 {
+			t.Errorf("%d: versions %d, %d, %d", tc.level, shutdown.Version, fence.Version, dirs.Version)
+		}
 		if got := tc.level.VersionOf(TypeBrokerRegistrationChange); got != tc.brokerChange {
 			t.Errorf("%d: BrokerRegistrationChange %d", tc.level, got)
 		}

@@ -19,7 +19,8 @@ const (
 	elrLevel         Level = 23 // 4.0-IV1
 )
 
-// VersionOf returns the version in which records of the given type are written at level l. As in Kafka 4.1, the
+// VersionOf returns the highest version of records of the given type at level l, which is the one that is written
+// except where Stamp says otherwise. As in Kafka 4.1, the
 // fields for eligible leader replicas are there from 4.0-IV1 on, whether the feature is on or not.
 func (l Level) VersionOf(recordType int16) int16 {
 	switch recordType {
@@ -48,9 +49,20 @@ func (l Level) VersionOf(recordType int16) int16 {
 	return 0
 }
 
-// Stamp gives every record the version in which level l writes it.
+// Stamp gives every record the version in which Kafka writes it at level l: that of VersionOf, but a
+// BrokerRegistrationChange has the lowest one that holds what it says.
 func (l Level) Stamp(records ...Record) {
 	for _, r := range records {
 		r.setVersion(l.VersionOf(r.RecordType()))
+		if change, ok := r.(*BrokerRegistrationChangeRecord); ok {
+			switch {
+			case len(change.LogDirs) > 0:
+				change.Version = 2
+			case change.InControlledShutdown != NoShutdownChange:
+				change.Version = 1
+			default:
+				change.Version = 0
+			}
+		}
 	}
 }
