@@ -79,11 +79,11 @@ func TestTLSConnectionsCarryThePrincipalAndFileRanges(t *testing.T) {
 }
 
 func TestAuthorizerIsAskedWithTheConnectionsPrincipal(t *testing.T) {
-	var asked []string
+	asked := make(chan string, 10)
 	_, addr := startServer(t, ServerConfig{Listener: External,
 		Principal: func(net.Conn) (Principal, error) { return Principal{"User", "bob"}, nil },
 		Authorizer: authorizerFunc(func(p Principal, op Operation, on Resource) bool {
-			asked = append(asked, p.String()+" "+on.Name)
+			asked <- p.String() + " " + on.Name
 			return op == OpDescribe
 		}),
 		Handler: HandlerFunc(func(r *Request) {
@@ -97,8 +97,11 @@ func TestAuthorizerIsAskedWithTheConnectionsPrincipal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if resp.(*kmsg.DescribeClusterResponse).ControllerID != 1 || len(asked) != 2 || asked[0] != "User:bob kafka-cluster" {
-		t.Fatalf("asked %v", asked)
+	if resp.(*kmsg.DescribeClusterResponse).ControllerID != 1 || len(asked) != 2 {
+		t.Fatalf("asked %d times, answered %+v", len(asked), resp)
+	}
+	if question := <-asked; question != "User:bob kafka-cluster" {
+		t.Fatalf("asked about %q", question)
 	}
 }
 
