@@ -89,7 +89,7 @@ func (t *tx) alterPartition(request *kmsg.AlterPartitionRequest, topicID ident.U
 		ch.isr[i] = m.id
 	}
 	ch.recovery, ch.election = proposal.LeaderRecoveryState, s.automatic(topic)
-	s.adoptDirectories(ch, members)
+	ch.adoptDirectories(members)
 	if r := ch.record(); r != nil {
 		t.add(r)
 		changed, err := p.Apply(r)
@@ -144,15 +144,13 @@ func (s *state) checkProposal(p *metadata.Partition, sender ident.NodeID, propos
 // adoptDirectories notes where replicas that join the ISR are. A member was known to the leader by the epoch of its
 // present registration, so what it has caught up with is in the directory of that registration; one that came back
 // with a new disk could otherwise never lead.
-func (s *state) adoptDirectories(ch *change, members []member) {
+func (ch *change) adoptDirectories(members []member) {
 	for _, m := range members {
-		i := slices.Index(ch.replicas, m.id)
-		if m.epoch == -1 || slices.Contains(ch.old.ISR, m.id) || s.directoryOnline(m.id, ch.old) {
+		if m.epoch == -1 || slices.Contains(ch.old.ISR, m.id) || ch.online(m.id) {
 			continue
 		}
-		if dir := s.defaultDir(m.id); dir != ident.UnassignedDirectory {
-			ch.directories = slices.Clone(ch.directories)
-			ch.directories[i] = dir
+		if dir := ch.dir(m.id); dir != ident.UnassignedDirectory {
+			ch.setDirectory(m.id, dir)
 		}
 	}
 }

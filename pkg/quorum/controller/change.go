@@ -23,7 +23,9 @@ const (
 type change struct {
 	tp       ident.TopicPartition
 	old      *metadata.Partition
-	lead     func(ident.NodeID) bool // who may lead: alive, and its directory too
+	alive    func(ident.NodeID) bool // who is registered, unfenced and not shutting down
+	online   func(ident.NodeID) bool // whose replica is in a directory that its broker has
+	dir      func(ident.NodeID) ident.UUID
 	election election
 
 	// The targets. newChange sets them to what is.
@@ -37,13 +39,16 @@ type change struct {
 func (s *state) change(tp ident.TopicPartition, p *metadata.Partition, excluded ident.NodeID) *change {
 	return &change{
 		tp: tp, old: p,
-		lead: func(id ident.NodeID) bool {
-			return id != excluded && s.active(id) && s.directoryOnline(id, p)
-		},
+		alive:    func(id ident.NodeID) bool { return id != excluded && s.active(id) },
+		online:   func(id ident.NodeID) bool { return s.directoryOnline(id, p) },
+		dir:      s.defaultDir,
 		replicas: p.Replicas, isr: p.ISR, adding: p.Adding, removing: p.Removing,
 		directories: p.Directories, recovery: p.RecoveryState,
 	}
 }
+
+// lead says who may lead: somebody alive, with the directory that the replica is in.
+func (ch *change) lead(id ident.NodeID) bool { return ch.alive(id) && ch.online(id) }
 
 // directoryOnline says whether the broker still has the directory that the partition's replica is in (KIP-858). One
 // that came back with an empty disk has not, and must not lead by an old membership in the ISR.
@@ -75,6 +80,9 @@ func (ch *change) record() *metadata.PartitionChangeRecord {
 	if unclean {
 		ch.isr = []ident.NodeID{leader}
 		ch.recovery = metadata.Recovering
+		if !ch.online(leader) {
+			ch.setDirectory(leader, ch.dir(leader))
+		}
 	}
 	if len(ch.isr) > 0 && !slices.Equal(ch.isr, ch.old.ISR) {
 		r.ISR = ch.isr
@@ -116,7 +124,7 @@ func orEmpty(ids []ident.NodeID) []ident.NodeID {
 // elect returns who leads after the change and whether that may lose records.
 func (ch *change) elect() (leader ident.NodeID, unclean bool) {
 	valid := func(id ident.NodeID) bool { return slices.Contains(ch.isr, id) && ch.lead(id) }
-	if ch.election == electPreferred && valid(ch.replicas[0]) {
+	if ch.election == electPreferred && len(ch.replicas) > 0 && valid(ch.replicas[0]) {
 		return ch.replicas[0], false
 	}
 	if slices.Contains(ch.replicas, ch.old.Leader) && valid(ch.old.Leader) {
@@ -126,8 +134,10 @@ func (ch *change) elect() (leader ident.NodeID, unclean bool) {
 		return ch.replicas[i], false
 	}
 	if ch.election == electUnclean {
-		if i := slices.IndexFunc(ch.replicas, ch.lead); i >= 0 {
-			return ch.replicas[i], true
+		for _, may := range []func(ident.NodeID) bool{ch.lead, ch.alive} {
+			if i := slices.IndexFunc(ch.replicas, may); i >= 0 {
+				return ch.replicas[i], true
+			}
 		}
 	}
 	return ident.NoNode, false
@@ -144,21 +154,27 @@ func (ch *change) completeReassignment() {
 	if len(target) == 0 || slices.ContainsFunc(target, func(id ident.NodeID) bool { return !slices.Contains(isr, id) }) {
 		return
 	}
-	ch.setReplicas(target, nil)
+	ch.setReplicas(target)
 	ch.isr, ch.adding, ch.removing = isr, nil, nil
 }
 
-// setReplicas sets the replica set; a replica keeps its directory, a new one gets dir's.
-func (ch *change) setReplicas(replicas []ident.NodeID, dir func(ident.NodeID) ident.UUID) {
+// setReplicas sets the replica set; a replica keeps its directory, a new one gets its broker's.
+func (ch *change) setReplicas(replicas []ident.NodeID) {
 	directories := make([]ident.UUID, len(replicas))
 	for i, id := range replicas {
 		if j := slices.Index(ch.replicas, id); j >= 0 {
 			directories[i] = ch.directories[j]
 		} else {
-			directories[i] = dir(id)
+			directories[i] = ch.dir(id)
 		}
 	}
 	ch.replicas, ch.directories = replicas, directories
+}
+
+// setDirectory notes where a replica is.
+func (ch *change) setDirectory(replica ident.NodeID, dir ident.UUID) {
+	ch.directories = slices.Clone(ch.directories)
+	ch.directories[slices.Index(ch.replicas, replica)] = dir
 }
 
 // without returns the members of from that are not in drop, in order.

@@ -166,7 +166,7 @@ func (c *Controller) Handle(now ident.Instant, request kmsg.Request) (Decision, 
 }
 
 // enter begins a call: it takes the time and gives every broker a fresh session when this controller itself was
-// stalled, since heartbeats may have waited meanwhile (KAFKA-15019).
+// stalled, since heartbeats may have waited meanwhile (KAFKA-15019): it was not called when it said it had to be.
 func (c *Controller) enter(now ident.Instant) {
 	c.now = max(now, c.now)
 	if c.active && c.now > c.deadline.Add(c.cfg.HeartbeatInterval) {
@@ -180,10 +180,11 @@ func (c *Controller) plan() {
 		c.deadline = ident.Never
 		return
 	}
-	c.deadline = min(c.lastRecord.Add(c.cfg.MaxIdleInterval), c.nextBalance, c.nextExpiry())
 	if c.electionsDue {
 		c.deadline = c.now
+		return
 	}
+	c.deadline = max(c.now, min(c.lastRecord.Add(c.cfg.MaxIdleInterval), c.nextBalance, c.nextExpiry()))
 }
 
 // NextDeadline returns when Tick is due, ident.Never while the controller is not active.

@@ -26,7 +26,7 @@ type Decision struct {
 	// Image is the appended image with Records. It goes to LoseAppends when a later decision's append is lost.
 	Image *metadata.Image
 
-	// Reason says in a few words why records were written without a request, for the log.
+	// Reason says in a few words what happened to a broker or a leader, for the node's log; often empty.
 	Reason string
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/highwater-io/highwater/pkg/ident"
+	"github.com/highwater-io/highwater/pkg/metadata"
 )
 
 // The election types of ElectLeaders (KIP-460).
@@ -81,7 +82,7 @@ func (t *tx) elect(name string, index int32, kind int8) kmsg.ElectLeadersRespons
 	}
 	ch := s.change(ident.TopicPartition{Topic: topic.ID, Index: index}, p, ident.NoNode)
 	switch {
-	case kind == preferredElection && p.Leader == p.Replicas[0], kind == uncleanElection && p.Leader != ident.NoNode:
+	case kind == preferredElection && p.Leader == preferred(p), kind == uncleanElection && p.Leader != ident.NoNode:
 		return refuse(kerr.ElectionNotNeeded, nil)
 	case !t.room():
 		return refuse(kerr.PolicyViolation, text("Too many elections in one request; ask for this partition again"))
@@ -99,6 +100,15 @@ func (t *tx) elect(name string, index int32, kind int8) kmsg.ElectLeadersRespons
 		return refuse(kerr.PreferredLeaderNotAvailable, nil)
 	}
 	return refuse(kerr.EligibleLeadersNotAvailable, nil)
+}
+
+// preferred is the replica that should lead; ident.NoNode in a partition without replicas, which only a foreign
+// log can have.
+func preferred(p *metadata.Partition) ident.NodeID {
+	if len(p.Replicas) == 0 {
+		return ident.NoNode
+	}
+	return p.Replicas[0]
 }
 
 // electLeaderless elects leaders for the partitions without one, as far as they can be and while there is room;
@@ -152,7 +162,7 @@ func (c *Controller) balance() []Decision {
 		for index, p := range topic.Partitions() {
 			// One that can't lead is no reason to try (KAFKA-9866).
 			ch := s.change(ident.TopicPartition{Topic: topic.ID, Index: index}, p, ident.NoNode)
-			if p.Leader == ident.NoNode || p.Leader == p.Replicas[0] || !slices.Contains(p.ISR, p.Replicas[0]) || !ch.lead(p.Replicas[0]) {
+			if first := preferred(p); p.Leader == ident.NoNode || p.Leader == first || !slices.Contains(p.ISR, first) || !ch.lead(first) {
 				continue
 			}
 			if len(t.records) == maxBalance || !t.room() {

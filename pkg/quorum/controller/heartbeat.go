@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -18,6 +19,10 @@ const (
 	controlledShutdown
 	shutdownNow
 )
+
+func (s brokerState) String() string {
+	return [...]string{"fenced", "unfenced", "in controlled shutdown", "free to stop"}[s]
+}
 
 // BrokerHeartbeat (63) keeps a broker's session alive and moves it through its life: unfenced when it has applied
 // its own registration and wants to, fenced when it wants to, and stopped only when it leads nothing and everybody
@@ -64,6 +69,9 @@ func (c *Controller) BrokerHeartbeat(now ident.Instant, request *kmsg.BrokerHear
 	}
 	response.IsCaughtUp, response.IsFenced, response.ShouldShutdown = caughtUp, next == fenced || next == shutdownNow, next == shutdownNow
 	d := t.commit(response)
+	if next != current {
+		d.Reason = fmt.Sprintf("broker %d, of epoch %d, asks and is now %s", id, b.Epoch, next)
+	}
 	if next != controlledShutdown {
 		s.shutdownOffset = ident.UnknownOffset
 	} else if s.shutdownOffset == ident.UnknownOffset {
