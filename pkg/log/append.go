@@ -1,0 +1,164 @@
+package log
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/highwater-io/highwater/pkg/batch"
+	"github.com/highwater-io/highwater/pkg/ident"
+)
+
+// AppendInfo says what an append did.
+type AppendInfo struct {
+	// First and Last are the offsets of the first and the last record.
+	First, Last ident.Offset
+	Batches     int
+	Bytes       int
+	// MaxTimestamp is the largest timestamp in ms, -1 when there is none.
+	MaxTimestamp int64
+	// Duplicate says that a batch had been written before by the same producer, with the same sequence numbers:
+	// nothing was appended, First and Last are those of then.
+	Duplicate bool
+}
+
+// End is the log's end after the append.
+func (i AppendInfo) End() ident.Offset { return i.Last + 1 }
+
+// AppendAsLeader appends whole batches with one write. It gives them offsets and the leader epoch, by changing
+// their headers in place. It checks each checksum once and no record; CheckFromClient is the caller's. Batches
+// of idempotent producers are checked against what the producer wrote before: the errors are
+// ErrOutOfOrderSequence and ErrProducerFenced, and AppendInfo.Duplicate.
+//
+// batch.ErrCorrupt, batch.ErrTruncated, ErrTooLarge and the producer errors leave the log as it was.
+func (l *Log) AppendAsLeader(batches []byte, epoch ident.Epoch) (AppendInfo, error) {
+	if err := l.parse(batches); err != nil {
+		return AppendInfo{}, err
+	}
+	if latest, ok := l.epochs.Latest(); ok && epoch < latest {
+		return AppendInfo{}, fmt.Errorf("log %s: append in leader epoch %d, but epoch %d is known", l.dir, epoch, latest)
+	}
+	if info, found, err := l.producers.checkAll(l.headers); found || err != nil {
+		return info, err
+	}
+	next, pos := l.active().next, 0
+	for i := range l.headers {
+		h := &l.headers[i]
+		h.BaseOffset, h.LeaderEpoch = next, epoch
+		batch.SetBaseOffset(batches[pos:], next)
+		batch.SetLeaderEpoch(batches[pos:], epoch)
+		if h.NextOffset() <= next {
+			return AppendInfo{}, fmt.Errorf("log %s: offsets are used up at %d", l.dir, next)
+		}
+		next = h.NextOffset()
+		pos += h.Size()
+	}
+	return l.write(batches)
+}
+
+// AppendAsFollower appends whole batches as the leader wrote them, with one write. They must continue the log
+// without a gap and in rising epochs: ErrNotContiguous. Checksums are checked once more. An empty log also
+// takes a batch that begins before its start, when the leader's log start lies within that batch.
+func (l *Log) AppendAsFollower(batches []byte) (AppendInfo, error) {
+	if err := l.parse(batches); err != nil {
+		return AppendInfo{}, err
+	}
+	next := l.active().next
+	latest, _ := l.epochs.Latest()
+	first := l.headers[0]
+	straddles := first.BaseOffset < next && first.LastOffset() >= next && l.start == next && l.Size() == 0
+	if straddles {
+		next = first.BaseOffset
+	}
+	for _, h := range l.headers {
+		if h.BaseOffset != next {
+			return AppendInfo{}, fmt.Errorf("log %s: %w: batch at offset %d, expected %d", l.dir, ErrNotContiguous, h.BaseOffset, next)
+		}
+		if h.LeaderEpoch < latest {
+			return AppendInfo{}, fmt.Errorf("log %s: %w: batch at offset %d has leader epoch %d, after epoch %d",
+				l.dir, ErrNotContiguous, h.BaseOffset, h.LeaderEpoch, latest)
+		}
+		next, latest = h.NextOffset(), h.LeaderEpoch
+	}
+	if straddles {
+		start := l.start
+		if err := l.TruncateFully(first.BaseOffset); err != nil {
+			return AppendInfo{}, err
+		}
+		l.start = start
+	}
+	return l.write(batches)
+}
+
+// parse splits batches into l.headers and checks each of them.
+func (l *Log) parse(batches []byte) error {
+	if l.err != nil {
+		return l.err
+	}
+	l.headers = l.headers[:0]
+	if len(batches) > math.MaxInt32 {
+		return fmt.Errorf("log %s: %w: %d bytes", l.dir, ErrTooLarge, len(batches))
+	}
+	for rest := batches; len(rest) > 0 || len(l.headers) == 0; {
+		one, after, h, err := batch.Next(rest)
+		if err == nil {
+			err = batch.VerifyCRC(one, h)
+		}
+		if err != nil {
+			return fmt.Errorf("log %s: append: %w", l.dir, err)
+		}
+		l.headers = append(l.headers, h)
+		rest = after
+	}
+	return nil
+}
+
+// write appends the batches that l.headers describe.
+func (l *Log) write(batches []byte) (AppendInfo, error) {
+	first, last := l.headers[0], l.headers[len(l.headers)-1]
+	a := l.active()
+	if a.size > 0 && l.isFull(a, int64(len(batches)), last.LastOffset()) {
+		if err := l.Roll(); err != nil {
+			return AppendInfo{}, err
+		}
+		a = l.active()
+	}
+	if last.LastOffset()-a.base > math.MaxInt32 {
+		return AppendInfo{}, fmt.Errorf("log %s: %w: offsets %d to %d", l.dir, ErrTooLarge, first.BaseOffset, last.LastOffset())
+	}
+	if n, err := a.file.WriteAt(batches, a.size); err != nil || n != len(batches) {
+		if err == nil {
+			err = errors.New("short write")
+		}
+		return AppendInfo{}, l.poison("write", err)
+	}
+	a.dirty = true
+	info := AppendInfo{First: first.BaseOffset, Last: last.LastOffset(), Batches: len(l.headers), Bytes: len(batches), MaxTimestamp: -1}
+	x := a.loaded.Load()
+	pos := a.size
+	for _, h := range l.headers {
+		one := batches[pos-a.size : pos-a.size+int64(h.Size())]
+		if err := l.producers.update(h, one); err != nil {
+			return AppendInfo{}, l.poison("control batch", err)
+		}
+		if l.epochs.Assign(h.LeaderEpoch, h.BaseOffset) {
+			l.epochsDirty = true
+		}
+		info.MaxTimestamp = max(info.MaxTimestamp, h.MaxTimestamp)
+		pos += int64(h.Size())
+	}
+	pos = a.size
+	for _, h := range l.headers {
+		a.note(x, h, pos, l.cfg.IndexIntervalBytes)
+		pos += int64(h.Size())
+	}
+	l.publish(false)
+	return info, nil
+}
+
+// isFull says whether bytes more, up to offset last, belong into a new segment.
+func (l *Log) isFull(a *segment, bytes int64, last ident.Offset) bool {
+	entries := int64(len(*a.loaded.Load().offsets.Load()))
+	return a.size+bytes > l.cfg.SegmentBytes || last-a.base > math.MaxInt32 ||
+		(entries+1)*offsetEntryBytes > l.cfg.IndexBytes
+}

@@ -1,0 +1,92 @@
+package log
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/highwater-io/highwater/pkg/ident"
+)
+
+var (
+	// ErrOffsetOutOfRange says that an offset is below the log start or beyond its end. Kafka:
+	// OFFSET_OUT_OF_RANGE (1).
+	ErrOffsetOutOfRange = errors.New("offset out of range")
+	// ErrCorrupt says that records which must be there and whole are not. Kafka: KAFKA_STORAGE_ERROR (56).
+	ErrCorrupt = errors.New("log is corrupt")
+	// ErrNotContiguous says that the batches of a follower don't continue its log; nothing was appended.
+	ErrNotContiguous = errors.New("batches do not continue the log")
+	// ErrTooLarge says that an append does not fit in one segment. Kafka: RECORD_LIST_TOO_LARGE (18).
+	ErrTooLarge = errors.New("append is larger than a segment can be")
+	// ErrClosed says that the log was closed.
+	ErrClosed = errors.New("log is closed")
+)
+
+// Config of one log. The zero value of every field is usable.
+type Config struct {
+	// SegmentBytes is the size beyond which the next append starts a new segment; 0 is 1 GiB (segment.bytes).
+	SegmentBytes int64
+	// IndexIntervalBytes is how much log lies between two index entries; 0 is 4096 (index.interval.bytes).
+	IndexIntervalBytes int64
+	// IndexBytes bounds the offset index of a segment; 0 is 10 MiB (segment.index.bytes).
+	IndexBytes int64
+	// ProducerExpirationMs is how long an idle producer is remembered; 0 is a day (producer.id.expiration.ms).
+	ProducerExpirationMs int64
+
+	// StartOffset is the log start that was last known, from log-start-offset-checkpoint. The log begins
+	// there or at its first segment, whichever is later. An empty directory begins there.
+	StartOffset ident.Offset
+	// RecoveryPoint is the offset up to which the log was flushed, from recovery-point-offset-checkpoint. What
+	// lies below it in whole segments is not scanned after a crash.
+	RecoveryPoint ident.Offset
+	// CleanShutdown says that the directory's mark of a clean shutdown was found: nothing is scanned.
+	CleanShutdown bool
+	// StopOnCorruption makes Open fail with ErrCorrupt when what is wrong can't be a write that was torn by a
+	// crash, instead of cutting the log there. For the metadata log, where a vote rests on what was flushed.
+	StopOnCorruption bool
+}
+
+func (c Config) withDefaults() (Config, error) {
+	setDefault := func(v *int64, to int64) {
+		if *v == 0 {
+			*v = to
+		}
+	}
+	setDefault(&c.SegmentBytes, 1<<30)
+	setDefault(&c.IndexIntervalBytes, 4096)
+	setDefault(&c.IndexBytes, 10<<20)
+	setDefault(&c.ProducerExpirationMs, 24*60*60*1000)
+	switch {
+	case c.SegmentBytes < 0 || c.SegmentBytes > math.MaxInt32:
+		return c, fmt.Errorf("segment size of %d bytes: want 1 to %d", c.SegmentBytes, math.MaxInt32)
+	case c.IndexIntervalBytes < 0 || c.IndexBytes < offsetEntryBytes:
+		return c, fmt.Errorf("index interval %d, index size %d: want positive", c.IndexIntervalBytes, c.IndexBytes)
+	case c.StartOffset < 0 || c.RecoveryPoint < 0:
+		return c, fmt.Errorf("start offset %d, recovery point %d: want 0 or more", c.StartOffset, c.RecoveryPoint)
+	}
+	return c, nil
+}
+
+// Recovery says what Open found and repaired. Its zero value is: nothing was wrong.
+type Recovery struct {
+	// Scanned is how many bytes of batches were read and checked.
+	Scanned int64
+	// CutBytes were removed from the end, behind CutAt: a write that a crash tore, or, when Corrupt is set,
+	// records that were damaged later and all that followed them.
+	CutBytes int64
+	CutAt    ident.Offset
+	Corrupt  bool
+	// RemovedSegments are base offsets of segments that were removed whole with what was cut.
+	RemovedSegments []ident.Offset
+	// RebuiltIndexes are base offsets of segments whose indexes were missing or wrong.
+	RebuiltIndexes []ident.Offset
+	// Repairs tells all of it in words, for the node's log.
+	Repairs []string
+}
+
+// Repaired says whether anything was wrong.
+func (r Recovery) Repaired() bool { return len(r.Repairs) > 0 }
+
+func (r *Recovery) note(format string, args ...any) {
+	r.Repairs = append(r.Repairs, fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,67 @@
+package log
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/highwater-io/highwater/pkg/batch"
+	"github.com/highwater-io/highwater/pkg/vfs"
+)
+
+// headerReader walks the batch headers of a file through a small buffer.
+type headerReader struct {
+	f    vfs.File
+	size int64 // bytes from here on are not part of the log
+	buf  []byte
+	pos  int64 // of buf[0]
+	n    int   // valid bytes in buf
+}
+
+const (
+	lookUpBytes = 4 << 10
+	scanBytes   = 64 << 10
+)
+
+var lookUpBuffers = sync.Pool{New: func() any { b := make([]byte, lookUpBytes); return &b }}
+
+// at returns the header of the batch at pos. The batch must end within the file: batch.ErrTruncated if not.
+// io errors are wrapped; a file that is shorter than size, because it was truncated meanwhile, is io.ErrUnexpectedEOF.
+func (r *headerReader) at(pos int64) (batch.Header, error) {
+	want := int(min(batch.HeaderSize, r.size-pos))
+	if want < batch.HeaderSize {
+		return batch.Header{}, fmt.Errorf("%w: %d bytes at position %d", batch.ErrTruncated, want, pos)
+	}
+	if pos < r.pos || pos+int64(want) > r.pos+int64(r.n) {
+		r.pos, r.n = pos, 0
+		n, err := r.f.ReadAt(r.buf[:min(int64(len(r.buf)), r.size-pos)], pos)
+		if n < want {
+			if err == nil || errors.Is(err, io.EOF) {
+				err = io.ErrUnexpectedEOF
+			}
+			return batch.Header{}, fmt.Errorf("read %s at %d: %w", r.f.Name(), pos, err)
+		}
+		r.n = n
+	}
+	h, err := batch.ParseHeader(r.buf[pos-r.pos : pos-r.pos+int64(want)])
+	if err != nil {
+		return h, fmt.Errorf("%s at %d: %w", r.f.Name(), pos, err)
+	}
+	if int64(h.Size()) > r.size-pos {
+		return h, fmt.Errorf("%s at %d: %w: %d of %d bytes", r.f.Name(), pos, batch.ErrTruncated, r.size-pos, h.Size())
+	}
+	return h, nil
+}
+
+// readFull reads exactly len(p) bytes.
+func readFull(f vfs.File, p []byte, pos int64) error {
+	n, err := f.ReadAt(p, pos)
+	if n == len(p) {
+		return nil
+	}
+	if err == nil || errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	return fmt.Errorf("read %s at %d: %w", f.Name(), pos, err)
+}

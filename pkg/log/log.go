@@ -1,0 +1,194 @@
+package log
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"sort"
+	"sync/atomic"
+
+	"github.com/highwater-io/highwater/pkg/batch"
+	"github.com/highwater-io/highwater/pkg/epoch"
+	"github.com/highwater-io/highwater/pkg/ident"
+	"github.com/highwater-io/highwater/pkg/vfs"
+)
+
+// Log is one partition's log. See the package comment for who may call what when.
+type Log struct {
+	fsys vfs.FS
+	dir  string
+	cfg  Config
+
+	segments  []*segment // in offset order; the last is the active one; never empty
+	start     ident.Offset
+	epochs    *epoch.Table
+	producers *Producers
+
+	flushed     atomic.Int64
+	epochsDirty bool // the table differs from its file
+	dirDirty    bool // files were created since the directory was synced
+	truncations int  // counts them, so that a flush that ran beside one says nothing
+	err         error
+	headers     []batch.Header // scratch of append
+
+	view atomic.Pointer[view]
+}
+
+// view is what readers see.
+type view struct {
+	sealed []segmentView // shared by all views until a segment is added or goes
+	active segmentView
+	start  ident.Offset
+	end    ident.Offset
+}
+
+type segmentView struct {
+	*segment
+	size int64
+	next ident.Offset
+}
+
+func (v *view) count() int { return len(v.sealed) + 1 }
+
+func (v *view) at(i int) *segmentView {
+	if i == len(v.sealed) {
+		return &v.active
+	}
+	return &v.sealed[i]
+}
+
+// find returns the index of the segment that holds offset o, at least 0.
+func (v *view) find(o ident.Offset) int {
+	return max(0, sort.Search(v.count(), func(i int) bool { return v.at(i).base > o })-1)
+}
+
+func (l *Log) active() *segment { return l.segments[len(l.segments)-1] }
+
+// publish shows the log's state to readers. sealedChanged says that more than the active segment has changed.
+func (l *Log) publish(sealedChanged bool) {
+	a := l.active()
+	v := &view{active: segmentView{a, a.size, a.next}, start: l.start, end: a.next}
+	if old := l.view.Load(); old != nil && !sealedChanged {
+		v.sealed = old.sealed
+	} else {
+		for _, s := range l.segments[:len(l.segments)-1] {
+			v.sealed = append(v.sealed, segmentView{s, s.size, s.next})
+		}
+	}
+	l.view.Store(v)
+}
+
+// StartOffset is the first offset that can be read.
+func (l *Log) StartOffset() ident.Offset { return l.view.Load().start }
+
+// EndOffset is the offset that the next record will get.
+func (l *Log) EndOffset() ident.Offset { return l.view.Load().end }
+
+// FlushedOffset is the offset below which everything is durable. It falls with a truncation.
+func (l *Log) FlushedOffset() ident.Offset { return ident.Offset(l.flushed.Load()) }
+
+// Size is the length of all segments in bytes.
+func (l *Log) Size() int64 {
+	v := l.view.Load()
+	n := v.active.size
+	for i := range v.sealed {
+		n += v.sealed[i].size
+	}
+	return n
+}
+
+// Dir is the log's directory.
+func (l *Log) Dir() string { return l.dir }
+
+// Segments returns the base offsets of the segments, in order.
+func (l *Log) Segments() []ident.Offset {
+	v := l.view.Load()
+	out := make([]ident.Offset, 0, v.count())
+	for i := range v.count() {
+		out = append(out, v.at(i).base)
+	}
+	return out
+}
+
+// Err is the error that poisoned the log, nil while it is healthy.
+func (l *Log) Err() error { return l.err }
+
+// Producers is the state of the idempotent producers. It belongs to the log's owner.
+func (l *Log) Producers() *Producers { return l.producers }
+
+// poison notes the first error of a write and returns it.
+func (l *Log) poison(what string, err error) error {
+	if l.err == nil {
+		l.err = fmt.Errorf("log %s: %s: %w", l.dir, what, err)
+	}
+	return l.err
+}
+
+// Roll seals the active segment, unless it is empty, and starts the next one at the log's end. Appends roll by
+// themselves when the segment is full.
+func (l *Log) Roll() error {
+	if l.err != nil {
+		return l.err
+	}
+	sealed := l.active()
+	if sealed.size == 0 {
+		return nil
+	}
+	if err := sealed.writeIndexes(); err != nil {
+		return l.poison("write index", err)
+	}
+	if err := l.producers.writeSnapshot(sealed.next, false); err != nil {
+		return l.poison("write producer snapshot", err)
+	}
+	next, err := createSegment(l.fsys, l.dir, sealed.next)
+	if err != nil {
+		return l.poison("create segment", err)
+	}
+	l.dirDirty = true
+	l.segments = append(l.segments[:len(l.segments):len(l.segments)], next)
+	l.publish(true)
+	return nil
+}
+
+// Close flushes everything, indexes and the state of the producers too, and closes the files, so that the log
+// can be opened with CleanShutdown. Chunks that are not yet released stay readable. A log that was poisoned is
+// closed as well, and the error returned: it was not a clean shutdown.
+func (l *Log) Close() error {
+	if errors.Is(l.err, ErrClosed) {
+		return nil
+	}
+	err := l.err
+	if err == nil {
+		err = l.closeCleanly()
+	}
+	for _, s := range l.segments {
+		s.release()
+	}
+	l.err = fmt.Errorf("log %s: %w", l.dir, ErrClosed)
+	return err
+}
+
+func (l *Log) closeCleanly() error {
+	a := l.active()
+	if err := a.writeIndexes(); err != nil {
+		return l.poison("write index", err)
+	}
+	l.dirDirty = true
+	if err := l.producers.writeSnapshot(a.next, true); err != nil {
+		return l.poison("write producer snapshot", err)
+	}
+	_, err := l.Flush()
+	return err
+}
+
+func removeIfThere(fsys vfs.FS, name string) error {
+	if err := fsys.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+func (l *Log) file(o ident.Offset, suffix string) string {
+	return filepath.Join(l.dir, fileName(o, suffix))
+}

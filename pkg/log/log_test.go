@@ -1,0 +1,391 @@
+package log
+
+import (
+	"errors"
+	"io"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/highwater-io/highwater/pkg/batch"
+	"github.com/highwater-io/highwater/pkg/epoch"
+	"github.com/highwater-io/highwater/pkg/ident"
+	"github.com/highwater-io/highwater/pkg/vfs"
+)
+
+var small = Config{SegmentBytes: 1000, IndexIntervalBytes: 200}
+
+func TestAppendGivesOffsetsAndEpochsAndReadsBack(t *testing.T) {
+	for name, fsys := range map[string]vfs.FS{"mem": vfs.NewMem(), "os": vfs.OS()} {
+		t.Run(name, func(t *testing.T) {
+			dir := "/data/t-0"
+			if name == "os" {
+				dir = t.TempDir() + "/t-0"
+			}
+			l, _, err := Open(fsys, dir, small)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range 30 {
+				info := mustAppend(t, l, ident.Epoch(i/10), 3, 50)
+				if info.First != ident.Offset(3*i) || info.Last != ident.Offset(3*i+2) || info.Batches != 1 || info.Duplicate {
+					t.Fatalf("append %d: %+v", i, info)
+				}
+			}
+			if l.EndOffset() != 90 || l.StartOffset() != 0 || l.FlushedOffset() != 0 || len(l.Segments()) < 5 {
+				t.Fatalf("start %d end %d flushed %d segments %v", l.StartOffset(), l.EndOffset(), l.FlushedOffset(), l.Segments())
+			}
+			if got := check(t, l); len(got) != 90 {
+				t.Fatalf("%d records", len(got))
+			}
+			mustFlush(t, l)
+			mustClose(t, l)
+			cfg := small
+			cfg.CleanShutdown = true
+			l, rec, err := Open(fsys, dir, cfg)
+			if err != nil || rec.Repaired() || rec.Scanned != 0 {
+				t.Fatalf("after a clean shutdown: %+v, %v", rec, err)
+			}
+			if got := check(t, l); len(got) != 90 || l.FlushedOffset() != 90 {
+				t.Fatalf("%d records, flushed %d", len(got), l.FlushedOffset())
+			}
+			mustAppend(t, l, 5, 1, 10)
+			mustClose(t, l)
+		})
+	}
+}
+
+func TestReadKeepsToItsLimits(t *testing.T) {
+	l, _ := newLog(t, small)
+	for range 20 {
+		mustAppend(t, l, 0, 2, 50)
+	}
+	size := l.Size() / 20
+	for _, c := range []struct {
+		name        string
+		from        ident.Offset
+		max         int
+		below       ident.Offset
+		minOne      bool
+		first, next ident.Offset
+	}{
+		{"all", 0, 1 << 20, 40, true, 0, 40},
+		{"in the middle of a batch", 5, 1 << 20, 40, true, 4, 40},
+		{"two batches and a half", 0, int(size*5/2) + 8, 40, true, 0, 4},
+		{"high watermark", 0, 1 << 20, 10, true, 0, 10},
+		{"high watermark within a batch", 0, 1 << 20, 11, true, 0, 10},
+		{"at the high watermark", 10, 1 << 20, 10, true, 10, 10},
+		{"too small for one, wanted", 6, 1, 40, true, 6, 8},
+		{"too small for one", 6, 1, 40, false, 6, 6},
+		{"at the end", 40, 1 << 20, 40, true, 40, 40},
+	} {
+		got, err := l.Read(c.from, c.max, c.below, c.minOne)
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		if got.First != c.first || got.Next != c.next {
+			t.Errorf("%s: %d to %d, want %d to %d", c.name, got.First, got.Next, c.first, c.next)
+		}
+		raw, err := got.AppendTo(nil)
+		if err != nil || len(raw) != got.Bytes {
+			t.Errorf("%s: %d of %d bytes, %v", c.name, len(raw), got.Bytes, err)
+		}
+		for rest := raw; len(rest) > 0; {
+			if _, rest, _, err = batch.Next(rest); err != nil {
+				t.Fatalf("%s: %v", c.name, err)
+			}
+		}
+		got.Release()
+	}
+	for _, o := range []ident.Offset{-1, 41} {
+		if _, err := l.Read(o, 100, 40, true); !errors.Is(err, ErrOffsetOutOfRange) {
+			t.Errorf("read at %d: %v", o, err)
+		}
+	}
+}
+
+func TestFollowerKeepsTheLeadersBytesAndRefusesGaps(t *testing.T) {
+	leader, _ := newLog(t, small)
+	for i := range 10 {
+		mustAppend(t, leader, ident.Epoch(i/4), 2, 50)
+	}
+	raw := readAll(t, leader, 1<<20)
+	follower, _ := newLog(t, Config{})
+	info, err := follower.AppendAsFollower(slices.Clone(raw))
+	if err != nil || info.Batches != 10 || info.End() != 20 {
+		t.Fatalf("%+v, %v", info, err)
+	}
+	if got := readAll(t, follower, 1<<20); !slices.Equal(got, raw) {
+		t.Fatal("the bytes differ")
+	}
+	if diff := cmp.Diff(leader.Epochs(), follower.Epochs()); diff != "" {
+		t.Fatal(diff)
+	}
+	late := batch.NewBuilder(21, 2, 0).Append(nil, []byte("v")).Build()
+	if _, err := follower.AppendAsFollower(late); !errors.Is(err, ErrNotContiguous) {
+		t.Fatalf("a gap: %v", err)
+	}
+	old := batch.NewBuilder(20, 1, 0).Append(nil, []byte("v")).Build()
+	if _, err := follower.AppendAsFollower(old); !errors.Is(err, ErrNotContiguous) {
+		t.Fatalf("a falling epoch: %v", err)
+	}
+	if follower.EndOffset() != 20 {
+		t.Fatalf("end %d", follower.EndOffset())
+	}
+}
+
+func TestEmptyFollowerTakesTheBatchThatHoldsItsStart(t *testing.T) {
+	l, _ := newLog(t, Config{StartOffset: 57})
+	if _, err := l.AppendAsFollower(batchOf(50, 11, 3)); err != nil {
+		t.Fatal(err)
+	}
+	if l.StartOffset() != 57 || l.EndOffset() != 61 {
+		t.Fatalf("%d to %d", l.StartOffset(), l.EndOffset())
+	}
+	c, err := l.Read(57, 1000, 61, true)
+	if err != nil || c.First != 50 || c.Next != 61 {
+		t.Fatalf("%+v, %v", c, err)
+	}
+	c.Release()
+	mustTruncate(t, l, 58)
+	if l.StartOffset() != 57 || l.EndOffset() != 57 {
+		t.Fatalf("after truncation into that batch: %d to %d", l.StartOffset(), l.EndOffset())
+	}
+}
+
+func batchOf(base ident.Offset, n int, e ident.Epoch) []byte {
+	b := batch.NewBuilder(base, e, 1000)
+	for i := range n {
+		b.Append(nil, value(e, base+ident.Offset(i), 20))
+	}
+	return b.Build()
+}
+
+func TestBadBatchesAreRefusedAndLeaveTheLogAsItWas(t *testing.T) {
+	l, _ := newLog(t, Config{})
+	mustAppend(t, l, 0, 1, 10)
+	flipped := records(1, 0, 1, 10)
+	flipped[len(flipped)-1] ^= 1
+	if _, err := l.AppendAsLeader(flipped, 0); !errors.Is(err, batch.ErrCorrupt) {
+		t.Errorf("flipped bit: %v", err)
+	}
+	if _, err := l.AppendAsLeader(records(1, 0, 1, 10)[:70], 0); !errors.Is(err, batch.ErrTruncated) {
+		t.Errorf("cut short: %v", err)
+	}
+	if _, err := l.AppendAsLeader(nil, 0); !errors.Is(err, batch.ErrTruncated) {
+		t.Errorf("nothing: %v", err)
+	}
+	mustAppend(t, l, 3, 1, 10)
+	if _, err := l.AppendAsLeader(records(2, 2, 1, 10), 2); err == nil {
+		t.Error("an old epoch was appended")
+	}
+	if l.EndOffset() != 2 || l.Err() != nil || len(check(t, l)) != 2 {
+		t.Errorf("end %d, %v", l.EndOffset(), l.Err())
+	}
+}
+
+func TestTruncateAnywhere(t *testing.T) {
+	for to := ident.Offset(0); to <= 41; to++ {
+		l, m := newLog(t, small)
+		for i := range 20 {
+			mustAppend(t, l, ident.Epoch(i/3), 2, 50)
+		}
+		before := check(t, l)
+		mustFlush(t, l)
+		mustTruncate(t, l, to)
+		want := min(to/2*2, 40)
+		if l.EndOffset() != want || l.FlushedOffset() != want {
+			t.Fatalf("truncated to %d: end %d, flushed %d", to, l.EndOffset(), l.FlushedOffset())
+		}
+		after := check(t, l)
+		for o := range want {
+			if after[o] != before[o] {
+				t.Fatalf("truncated to %d: record %d changed", to, o)
+			}
+		}
+		for _, e := range l.Epochs() {
+			if e.Start >= max(want, 1) {
+				t.Fatalf("truncated to %d: epoch %d at %d", to, e.Epoch, e.Start)
+			}
+		}
+		mustAppend(t, l, 9, 5, 50)
+		check(t, l)
+		mustClose(t, l)
+		l, rec := mustOpen(t, m, small)
+		if rec.CutBytes != 0 || l.EndOffset() != want+5 {
+			t.Fatalf("truncated to %d, reopened: %+v, end %d", to, rec, l.EndOffset())
+		}
+		check(t, l)
+	}
+}
+
+func TestTruncationAtTheEndStillDropsEmptyEpochs(t *testing.T) {
+	l, _ := newLog(t, Config{})
+	mustAppend(t, l, 1, 4, 10)
+	if err := l.AssignEpoch(5); err != nil {
+		t.Fatal(err)
+	}
+	if l.LatestEpoch() != 5 {
+		t.Fatalf("latest epoch %d", l.LatestEpoch())
+	}
+	mustTruncate(t, l, 4)
+	if diff := cmp.Diff([]epoch.Entry{{Epoch: 1, Start: 0}}, l.Epochs()); diff != "" {
+		t.Fatal(diff)
+	}
+	if e, end, ok := l.EpochEndOffset(1); !ok || e != 1 || end != 4 {
+		t.Fatalf("epoch 1 ends at %d in %d, %v", end, e, ok)
+	}
+}
+
+func TestTruncateFullyStartsAnew(t *testing.T) {
+	l, m := newLog(t, small)
+	for range 20 {
+		mustAppend(t, l, 2, 2, 50)
+	}
+	if err := l.TruncateFully(100); err != nil {
+		t.Fatal(err)
+	}
+	if l.StartOffset() != 100 || l.EndOffset() != 100 || l.FlushedOffset() != 100 || l.LatestEpoch() != ident.UnknownEpoch {
+		t.Fatalf("%d to %d, flushed %d, epoch %d", l.StartOffset(), l.EndOffset(), l.FlushedOffset(), l.LatestEpoch())
+	}
+	mustAppend(t, l, 3, 2, 50)
+	mustClose(t, l)
+	l, rec := mustOpen(t, m, small)
+	if rec.Repaired() || l.StartOffset() != 100 || l.EndOffset() != 102 {
+		t.Fatalf("%+v, %d to %d", rec, l.StartOffset(), l.EndOffset())
+	}
+	mustTruncate(t, l, 50) // below the start: empty, at 50
+	if l.StartOffset() != 50 || l.EndOffset() != 50 {
+		t.Fatalf("%d to %d", l.StartOffset(), l.EndOffset())
+	}
+}
+
+func TestStartOffsetRemovesSegmentsAndRebasesEpochs(t *testing.T) {
+	l, m := newLog(t, small)
+	for i := range 20 {
+		mustAppend(t, l, ident.Epoch(i/5), 2, 50)
+	}
+	if err := l.SetStartOffset(25); err != nil {
+		t.Fatal(err)
+	}
+	if l.StartOffset() != 25 || l.Segments()[0] > 25 || l.Segments()[1] <= 25 {
+		t.Fatalf("start %d, segments %v", l.StartOffset(), l.Segments())
+	}
+	if diff := cmp.Diff([]epoch.Entry{{Epoch: 2, Start: 25}, {Epoch: 3, Start: 30}}, l.Epochs()); diff != "" {
+		t.Fatal(diff)
+	}
+	if _, err := l.Read(24, 100, 40, true); !errors.Is(err, ErrOffsetOutOfRange) {
+		t.Fatalf("read below the start: %v", err)
+	}
+	if err := l.SetStartOffset(41); !errors.Is(err, ErrOffsetOutOfRange) {
+		t.Fatalf("start beyond the end: %v", err)
+	}
+	if err := l.SetStartOffset(40); err != nil || l.EndOffset() != 40 {
+		t.Fatalf("start at the end: %v, end %d", err, l.EndOffset())
+	}
+	mustClose(t, l)
+	cfg := small
+	cfg.StartOffset = 40
+	l, _ = mustOpen(t, m, cfg)
+	if l.StartOffset() != 40 || l.EndOffset() != 40 {
+		t.Fatalf("%d to %d", l.StartOffset(), l.EndOffset())
+	}
+}
+
+func TestChunkOutlivesItsSegment(t *testing.T) {
+	l, _ := newLog(t, small)
+	for range 20 {
+		mustAppend(t, l, 0, 2, 50)
+	}
+	c, err := l.Read(0, 400, 40, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.SetStartOffset(30); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := c.AppendTo(nil)
+	if err != nil {
+		t.Fatalf("after its segment was removed: %v", err)
+	}
+	if _, _, h, err := batch.Next(raw); err != nil || h.BaseOffset != 0 {
+		t.Fatalf("%+v, %v", h, err)
+	}
+	file := c.Ranges[0].File
+	c.Release()
+	if _, err := file.ReadAt(make([]byte, 1), 0); err == nil {
+		t.Fatal("the file is open after the last release")
+	}
+	cut, err := l.Read(36, 1000, 40, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cut.Release()
+	mustTruncate(t, l, 38)
+	if _, err := cut.AppendTo(nil); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Fatalf("after truncation: %v", err)
+	}
+}
+
+func TestWriteAndSyncErrorsPoisonTheLog(t *testing.T) {
+	disk := errors.New("input/output error")
+	for _, op := range []string{vfs.OpWrite, vfs.OpSync} {
+		failing := ""
+		fsys := vfs.Inject(vfs.NewMem(), func(o, _ string) error {
+			if o == failing {
+				return disk
+			}
+			return nil
+		})
+		l, _ := mustOpen(t, fsys, Config{})
+		mustAppend(t, l, 0, 1, 10)
+		failing = op
+		_, err := l.AppendAsLeader(records(1, 0, 1, 10), 0)
+		if op == vfs.OpSync {
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = l.Flush()
+		}
+		if !errors.Is(err, disk) {
+			t.Fatalf("%s: %v", op, err)
+		}
+		failing = ""
+		for name, again := range map[string]func() error{
+			"append":   func() error { _, err := l.AppendAsLeader(records(1, 0, 1, 10), 0); return err },
+			"flush":    func() error { _, err := l.Flush(); return err },
+			"truncate": func() error { return l.Truncate(0) },
+			"roll":     l.Roll,
+			"start":    func() error { return l.SetStartOffset(1) },
+			"close":    l.Close,
+		} {
+			if err := again(); !errors.Is(err, disk) && !(errors.Is(err, ErrClosed) || err == nil && name == "close") {
+				t.Errorf("%s after a failed %s: %v", name, op, err)
+			}
+		}
+		if l.FlushedOffset() != 0 {
+			t.Errorf("flushed to %d after a failed %s", l.FlushedOffset(), op)
+		}
+	}
+}
+
+func TestFlushBesideAppendsCoversWhatWasThereWhenItBegan(t *testing.T) {
+	l, m := newLog(t, Config{})
+	mustAppend(t, l, 0, 2, 10)
+	f, err := l.BeginFlush()
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustAppend(t, l, 0, 2, 10)
+	if o, err := l.EndFlush(f, f.Sync()); err != nil || o != 2 {
+		t.Fatalf("flushed to %d, %v", o, err)
+	}
+	f, _ = l.BeginFlush()
+	mustTruncate(t, l, 1)
+	if o, err := l.EndFlush(f, f.Sync()); err != nil || o != l.EndOffset() {
+		t.Fatalf("a flush that a truncation overtook says %d of %d, %v", o, l.EndOffset(), err)
+	}
+	_ = m
+}

@@ -1,0 +1,250 @@
+package log
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/highwater-io/highwater/pkg/epoch"
+	"github.com/highwater-io/highwater/pkg/ident"
+	"github.com/highwater-io/highwater/pkg/vfs"
+)
+
+// Open opens the log in dir, or makes one. Unless Config.CleanShutdown says that it was closed, it is recovered:
+// segments from the recovery point on are read and checked, what a crash has torn is cut off at the end, indexes,
+// leader epochs and producer state are made again, and the result is synced. Recovery says what was found.
+//
+// An error wraps ErrCorrupt when the log's content is at fault and not the disk.
+func Open(fsys vfs.FS, dir string, cfg Config) (*Log, Recovery, error) {
+	var rec Recovery
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, rec, fmt.Errorf("open log %s: %w", dir, err)
+	}
+	l := &Log{fsys: fsys, dir: dir, cfg: cfg, producers: newProducers(fsys, dir)}
+	if err := l.open(&rec); err != nil {
+		for _, s := range l.segments {
+			s.release()
+		}
+		return nil, rec, fmt.Errorf("open log %s: %w", dir, err)
+	}
+	return l, rec, nil
+}
+
+func (l *Log) open(rec *Recovery) error {
+	if err := makeDir(l.fsys, l.dir); err != nil {
+		return err
+	}
+	if err := l.list(rec); err != nil {
+		return err
+	}
+	if len(l.segments) == 0 {
+		return l.openEmpty(rec)
+	}
+	table, err := readEpochs(l.fsys, l.dir)
+	if errors.Is(err, ErrCorrupt) {
+		rec.note("leader epochs are made again from the batches: %v", err)
+		table, err = nil, nil
+	}
+	if err != nil {
+		return err
+	}
+	clean := l.cfg.CleanShutdown && l.loadClean(rec)
+	scanFrom := len(l.segments)
+	if !clean {
+		scanFrom = l.firstToScan()
+	}
+	if err := l.loadEpochs(table, scanFrom); err != nil {
+		return err
+	}
+	if !clean {
+		if err := l.recover(scanFrom, rec); err != nil {
+			return err
+		}
+	}
+	return l.finishOpen(clean, rec)
+}
+
+func makeDir(fsys vfs.FS, dir string) error {
+	if _, err := fsys.Stat(dir); err == nil {
+		return nil
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := fsys.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	return fsys.SyncDir(filepath.Dir(filepath.Clean(dir)))
+}
+
+// list opens the segments and notes the producer snapshots; leftovers of a crash are removed.
+func (l *Log) list(rec *Recovery) error {
+	entries, err := l.fsys.ReadDir(l.dir)
+	if err != nil {
+		return err
+	}
+	var bases []ident.Offset
+	for _, e := range entries {
+		name := e.Name()
+		if base, ok := parseFileName(name, logSuffix); ok {
+			bases = append(bases, base)
+		} else if o, ok := parseFileName(name, snapshotSuffix); ok {
+			l.producers.snapshots = append(l.producers.snapshots, o)
+		}
+	}
+	for _, e := range entries {
+		name := e.Name()
+		if strings.HasSuffix(name, swapSuffix) {
+			return fmt.Errorf("%s is left of a compaction that Apache Kafka did not finish: start Kafka on this directory once, then try again", name)
+		}
+		index, isIndex := parseFileName(name, indexSuffix)
+		if !isIndex {
+			index, isIndex = parseFileName(name, timeIndexSuffix)
+		}
+		_, hasLog := slices.BinarySearch(bases, index)
+		if strings.HasSuffix(name, deletedSuffix) || strings.HasSuffix(name, cleanedSuffix) ||
+			name == EpochCheckpointFile+tempSuffix || isIndex && !hasLog {
+			if err := l.fsys.Remove(filepath.Join(l.dir, name)); err != nil {
+				return err
+			}
+			rec.note("removed leftover file %s", name)
+		}
+	}
+	for _, base := range bases {
+		s, err := openSegment(l.fsys, l.dir, base)
+		if err != nil {
+			return err
+		}
+		l.segments = append(l.segments, s)
+	}
+	for i, s := range l.segments[:max(0, len(l.segments)-1)] {
+		s.next = l.segments[i+1].base
+	}
+	return nil
+}
+
+func (l *Log) openEmpty(rec *Recovery) error {
+	if err := l.removeSnapshotsAbove(-1); err != nil {
+		return err
+	}
+	s, err := createSegment(l.fsys, l.dir, l.cfg.StartOffset)
+	if err != nil {
+		return err
+	}
+	l.segments = []*segment{s}
+	l.start = l.cfg.StartOffset
+	l.epochs = &epoch.Table{}
+	l.flushed.Store(int64(l.start))
+	l.publish(true)
+	if err := s.file.Sync(); err != nil {
+		return err
+	}
+	// The file may tell of a log that was truncated away.
+	if _, err := l.fsys.Stat(filepath.Join(l.dir, EpochCheckpointFile)); err == nil {
+		rec.note("leader epochs without a log were removed")
+		return l.writeEpochs()
+	}
+	return l.fsys.SyncDir(l.dir)
+}
+
+// loadClean takes the files as Close left them. It reports false when they are not as they should be, and the
+// log is to be recovered.
+func (l *Log) loadClean(rec *Recovery) bool {
+	for i, s := range l.segments[:len(l.segments)-1] {
+		if s.size == 0 {
+			rec.note("segment %d is empty though followed by %d: recovering after a clean shutdown", s.base, l.segments[i+1].base)
+			return false
+		}
+	}
+	last := l.segments[len(l.segments)-1]
+	if x, err := last.readIndexes(last.size); err == nil {
+		if err := last.loadTail(x); err == nil {
+			last.loaded.Store(x)
+			return true
+		}
+	}
+	// The indexes are at fault, or the batches. The scan will tell.
+	x, err := last.scanIndexes(last.size, l.cfg.IndexIntervalBytes)
+	if err == nil {
+		err = last.loadTail(x)
+	}
+	if err != nil {
+		rec.note("recovering after a clean shutdown: %v", err)
+		return false
+	}
+	last.loaded.Store(x)
+	rec.RebuiltIndexes = append(rec.RebuiltIndexes, last.base)
+	rec.note("index of segment %d was missing or wrong", last.base)
+	return true
+}
+
+// firstToScan is the first segment that is not wholly below the recovery point; the last one in any case.
+func (l *Log) firstToScan() int {
+	i := 0
+	for i < len(l.segments)-1 && l.segments[i+1].base <= l.cfg.RecoveryPoint {
+		i++
+	}
+	return i
+}
+
+// loadEpochs sets the table as it stood before the segment scanFrom; recovery adds the rest. Without a table it
+// is made from the batches.
+func (l *Log) loadEpochs(table *epoch.Table, scanFrom int) error {
+	if table != nil {
+		if scanFrom < len(l.segments) {
+			l.epochsDirty = table.TruncateFromEnd(l.segments[scanFrom].base)
+		}
+		l.epochs = table
+		return nil
+	}
+	l.epochs, l.epochsDirty = &epoch.Table{}, true
+	for _, s := range l.segments[:scanFrom] {
+		r := headerReader{f: s.file, size: s.size, buf: make([]byte, scanBytes)}
+		for pos := int64(0); pos < s.size; {
+			h, err := r.at(pos)
+			if err != nil {
+				return l.readError(err)
+			}
+			l.epochs.Assign(h.LeaderEpoch, h.BaseOffset)
+			pos += int64(h.Size())
+		}
+	}
+	return nil
+}
+
+// finishOpen brings what is derived from the batches in line with them and makes it durable.
+func (l *Log) finishOpen(clean bool, rec *Recovery) error {
+	end := l.active().next
+	l.start = max(l.cfg.StartOffset, l.segments[0].base)
+	l.flushed.Store(int64(end))
+	l.publish(true)
+	if l.start > end {
+		rec.note("log ends at %d, below its start %d: it is emptied", end, l.start)
+		return l.TruncateFully(l.start)
+	}
+	if l.epochs.TruncateFromEnd(end) {
+		l.epochsDirty = true
+	}
+	if l.epochs.TruncateFromStart(l.start) {
+		l.epochsDirty = true
+	}
+	if err := l.removeSnapshotsAbove(end); err != nil {
+		return err
+	}
+	if err := l.rebuildProducers(rec); err != nil {
+		return l.readError(err)
+	}
+	if err := l.removeStraySnapshots(); err != nil {
+		return err
+	}
+	if clean && !l.epochsDirty {
+		return nil
+	}
+	// Not before all that was read is durable may anybody build on it: until now it may be page cache only.
+	l.dirDirty = true
+	_, err := l.Flush()
+	return err
+}

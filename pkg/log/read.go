@@ -1,0 +1,190 @@
+package log
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/highwater-io/highwater/pkg/batch"
+	"github.com/highwater-io/highwater/pkg/ident"
+	"github.com/highwater-io/highwater/pkg/vfs"
+)
+
+// Chunk is a piece of a log: whole batches, as ranges of its files. The ranges stay readable until Release,
+// also when retention removes the segment meanwhile.
+type Chunk struct {
+	Ranges []Range
+	// First is the base offset of the first batch, which may be below the offset that was asked for; Next is
+	// the offset after the last batch. Both are the offset asked for when the chunk is empty.
+	First, Next ident.Offset
+	Bytes       int
+}
+
+// Range is a run of bytes in a file. File is a vfs.OSFiler when the log is on the real file system.
+type Range struct {
+	File vfs.File
+	Pos  int64
+	Len  int
+
+	segment *segment
+}
+
+// Release gives the ranges back. It must be called once.
+func (c *Chunk) Release() {
+	for i := range c.Ranges {
+		c.Ranges[i].segment.release()
+	}
+	c.Ranges = nil
+}
+
+// AppendTo reads the chunk and appends it to dst. io.ErrUnexpectedEOF says that it was truncated away.
+func (c *Chunk) AppendTo(dst []byte) ([]byte, error) {
+	for _, r := range c.Ranges {
+		n := len(dst)
+		dst = append(dst, make([]byte, r.Len)...)
+		if err := readFull(r.File, dst[n:], r.Pos); err != nil {
+			return dst[:n], err
+		}
+	}
+	return dst, nil
+}
+
+// Read returns whole batches from the one that holds offset from on, of at most maxBytes and with records below
+// the offset below only; with minOne the first batch is returned whatever its size. It is empty when there is
+// nothing to return yet. It may run beside the log's owner.
+//
+// ErrOffsetOutOfRange says that from is below the log's start or beyond its end, ErrCorrupt that the log is
+// damaged there.
+func (l *Log) Read(from ident.Offset, maxBytes int, below ident.Offset, minOne bool) (Chunk, error) {
+	for {
+		c, err := l.read(l.view.Load(), from, int64(maxBytes), below, minOne)
+		if !errors.Is(err, errSegmentGone) {
+			return c, err
+		}
+	}
+}
+
+// errSegmentGone says that the view was overtaken: a segment of it has been removed and closed.
+var errSegmentGone = errors.New("segment is gone")
+
+func (l *Log) read(v *view, from ident.Offset, maxBytes int64, below ident.Offset, minOne bool) (c Chunk, err error) {
+	c.First, c.Next = from, from
+	if from < v.start || from > v.end {
+		return c, fmt.Errorf("log %s: %w: %d is not in %d to %d", l.dir, ErrOffsetOutOfRange, from, v.start, v.end)
+	}
+	below = min(below, v.end)
+	if from >= below {
+		return c, nil
+	}
+	defer func() {
+		if err != nil {
+			c.Release()
+			c.Bytes = 0
+		}
+	}()
+	for i := v.find(from); i < v.count(); i++ {
+		s := v.at(i)
+		if s.size == 0 || s.next <= from {
+			continue
+		}
+		if s.base >= below {
+			break
+		}
+		if !s.acquire() {
+			return c, errSegmentGone
+		}
+		piece := piece{segmentView: s, interval: l.cfg.IndexIntervalBytes, below: below,
+			maxBytes: maxBytes - int64(c.Bytes), minOne: minOne && c.Bytes == 0}
+		if len(c.Ranges) == 0 {
+			err = piece.findStart(from)
+		} else {
+			piece.first = s.base
+		}
+		if err == nil {
+			err = piece.findEnd()
+		}
+		if err != nil || piece.end == piece.start {
+			s.release()
+			return c, l.readError(err)
+		}
+		if len(c.Ranges) == 0 {
+			c.First = piece.first
+		}
+		c.Ranges = append(c.Ranges, Range{File: s.file, Pos: piece.start, Len: int(piece.end - piece.start), segment: s.segment})
+		c.Bytes += int(piece.end - piece.start)
+		c.Next = piece.next
+		if piece.end < s.size {
+			break
+		}
+	}
+	return c, nil
+}
+
+func (l *Log) readError(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return fmt.Errorf("log %s: %w: truncated meanwhile: %w", l.dir, ErrOffsetOutOfRange, err)
+	case errors.Is(err, batch.ErrCorrupt), errors.Is(err, batch.ErrTruncated):
+		return fmt.Errorf("log %s: %w: %w", l.dir, ErrCorrupt, err)
+	}
+	return fmt.Errorf("log %s: %w", l.dir, err)
+}
+
+// piece is what one segment gives to a chunk.
+type piece struct {
+	*segmentView
+	interval   int64
+	below      ident.Offset
+	maxBytes   int64
+	minOne     bool
+	start, end int64
+	first      ident.Offset // base offset of the batch at start
+	next       ident.Offset // offset after the batch that ends at end
+}
+
+func (p *piece) findStart(from ident.Offset) error {
+	x, err := p.index(p.size, p.interval)
+	if err != nil {
+		return err
+	}
+	p.start, p.first, err = p.locate(x, p.size, from)
+	p.end, p.next = p.start, from
+	return err
+}
+
+// findEnd sets end to the last batch boundary within the limits. The index leads near it, so that few headers
+// are read.
+func (p *piece) findEnd() error {
+	p.end, p.next = p.start, p.first
+	if p.below >= p.segmentView.next && p.size-p.start <= p.maxBytes {
+		p.end, p.next = p.size, p.segmentView.next
+		return nil
+	}
+	x, err := p.index(p.size, p.interval)
+	if err != nil {
+		return err
+	}
+	// All batches before an index entry end before its offset.
+	p.end = max(p.start, min(x.floorPos(p.start+p.maxBytes), x.floor(relative(p.base, min(p.below, p.segmentView.next)))))
+	buf := lookUpBuffers.Get().(*[]byte)
+	defer lookUpBuffers.Put(buf)
+	r := headerReader{f: p.file, size: p.size, buf: *buf}
+	for p.end < p.size {
+		h, err := r.at(p.end)
+		if err != nil {
+			return err
+		}
+		if p.end > p.start {
+			p.next = h.BaseOffset
+		}
+		end := p.end + int64(h.Size())
+		if h.NextOffset() > p.below || end-p.start > p.maxBytes && (p.end > p.start || !p.minOne) {
+			return nil
+		}
+		p.end, p.next = end, h.NextOffset()
+	}
+	p.next = p.segmentView.next
+	return nil
+}

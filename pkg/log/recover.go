@@ -1,0 +1,291 @@
+package log
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/highwater-io/highwater/pkg/batch"
+	"github.com/highwater-io/highwater/pkg/ident"
+)
+
+// sectorBytes is what a disk writes whole or not at all; a sector that was allocated but never written is zero.
+const sectorBytes = 512
+
+// damage is what ended the scan of a segment.
+type damage struct {
+	pos    int64
+	offset ident.Offset // that was expected there
+	err    error
+}
+
+// recover scans the segments from index from on, cuts the log at the first damage, and makes indexes and
+// leader epochs again.
+func (l *Log) recover(from int, rec *Recovery) error {
+	expected := l.segments[from].base
+	for i := from; i < len(l.segments); i++ {
+		s := l.segments[i]
+		var found *damage
+		if s.base != expected {
+			// The segment before ends too early; its successors are of no use.
+			prev := l.segments[i-1]
+			found = &damage{prev.size, expected, fmt.Errorf("segment %d does not follow offset %d", s.base, expected)}
+			s, i = prev, i-1
+		} else {
+			x := newIndexes(nil, nil)
+			s.loaded.Store(x)
+			var err error
+			if found, err = l.scan(s, x, rec); err != nil {
+				return err
+			}
+		}
+		s.dirty = true
+		expected = s.next
+		if found != nil {
+			return l.cut(i, found, rec)
+		}
+		if i < len(l.segments)-1 {
+			if err := l.checkIndexFiles(s, rec); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// scan reads all batches of a segment and checks them. Its extent afterwards is what is valid of it.
+func (l *Log) scan(s *segment, x *indexes, rec *Recovery) (*damage, error) {
+	size := s.size
+	s.size, s.next, s.maxTS, s.sinceIndex = 0, s.base, -1, 0
+	latest, _ := l.epochs.Latest()
+	r := batchReader{f: s.file, size: size}
+	for pos := int64(0); pos < size; {
+		raw, h, err := r.at(pos)
+		switch {
+		case err != nil:
+		case h.BaseOffset != s.next:
+			err = fmt.Errorf("%w: base offset is %d, expected %d", batch.ErrCorrupt, h.BaseOffset, s.next)
+		case h.LeaderEpoch < latest:
+			err = fmt.Errorf("%w: leader epoch is %d, after %d", batch.ErrCorrupt, h.LeaderEpoch, latest)
+		default:
+			err = batch.VerifyCRC(raw, h)
+		}
+		if errors.Is(err, batch.ErrCorrupt) || errors.Is(err, batch.ErrTruncated) {
+			return &damage{pos, s.next, err}, l.restoreFileSize(s, size)
+		}
+		if err != nil {
+			return nil, err
+		}
+		s.note(x, h, pos, l.cfg.IndexIntervalBytes)
+		if l.epochs.Assign(h.LeaderEpoch, h.BaseOffset) {
+			l.epochsDirty = true
+		}
+		latest = max(latest, h.LeaderEpoch)
+		pos += int64(h.Size())
+		rec.Scanned += int64(h.Size())
+	}
+	return nil, nil
+}
+
+// restoreFileSize checks that the file is as long as it was when it was opened: somebody else at work on it is
+// no damage.
+func (l *Log) restoreFileSize(s *segment, size int64) error {
+	now, err := s.file.Size()
+	if err == nil && now != size {
+		err = fmt.Errorf("%s changed from %d to %d bytes while it was read", s.file.Name(), size, now)
+	}
+	return err
+}
+
+// batchReader reads whole batches through a buffer that grows with them, bounded by the file.
+type batchReader struct {
+	f    vfsFile
+	size int64
+	buf  []byte
+	pos  int64
+	n    int
+}
+
+type vfsFile interface {
+	io.ReaderAt
+	Name() string
+}
+
+func (r *batchReader) at(pos int64) ([]byte, batch.Header, error) {
+	if err := r.fill(pos, batch.HeaderSize); err != nil {
+		return nil, batch.Header{}, err
+	}
+	h, err := batch.ParseHeader(r.buf[pos-r.pos : r.n])
+	if err != nil {
+		return nil, h, err
+	}
+	if int64(h.Size()) > r.size-pos {
+		return nil, h, fmt.Errorf("%w: %d of %d bytes", batch.ErrTruncated, r.size-pos, h.Size())
+	}
+	if err := r.fill(pos, h.Size()); err != nil {
+		return nil, h, err
+	}
+	return r.buf[pos-r.pos:][:h.Size()], h, nil
+}
+
+// fill makes the bytes from pos on available, n of them or what the file has.
+func (r *batchReader) fill(pos int64, n int) error {
+	n = int(min(int64(n), r.size-pos))
+	if pos >= r.pos && pos+int64(n) <= r.pos+int64(r.n) {
+		return nil
+	}
+	if len(r.buf) < max(n, scanBytes) {
+		r.buf = make([]byte, max(n, scanBytes))
+	}
+	want := int(min(int64(len(r.buf)), r.size-pos))
+	got, err := r.f.ReadAt(r.buf[:want], pos)
+	if got < want {
+		if err == nil || errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		return fmt.Errorf("read %s at %d: %w", r.f.Name(), pos, err)
+	}
+	r.pos, r.n = pos, want
+	return nil
+}
+
+// cut ends the log at damage in segment i, unless it must not.
+func (l *Log) cut(i int, d *damage, rec *Recovery) error {
+	s := l.segments[i]
+	size, err := s.file.Size()
+	if err != nil {
+		return err
+	}
+	torn := d.pos == size
+	if !torn {
+		if torn, err = isTorn(s, d.pos, size); err != nil {
+			return err
+		}
+	}
+	if d.offset < l.cfg.RecoveryPoint {
+		torn = false // it had been flushed
+	}
+	if !torn && l.cfg.StopOnCorruption {
+		return fmt.Errorf("%w: segment %d at position %d, offset %d: %w; this is no write that a crash has torn, and "+
+			"cutting it off could lose committed records: restore the disk or replace this replica", ErrCorrupt, s.base, d.pos, d.offset, d.err)
+	}
+	rec.CutAt, rec.CutBytes, rec.Corrupt = d.offset, size-d.pos, !torn
+	gone := l.segments[i+1:]
+	for _, g := range gone {
+		rec.CutBytes += g.size
+		rec.RemovedSegments = append(rec.RemovedSegments, g.base)
+	}
+	what := "a write torn by a crash"
+	if !torn {
+		what = "corrupt records"
+	}
+	rec.note("cut %d bytes from offset %d on (segment %d, position %d, %d later segments): %s: %v",
+		rec.CutBytes, d.offset, s.base, d.pos, len(gone), what, d.err)
+	if err := l.removeSegments(gone); err != nil {
+		return err
+	}
+	l.segments = l.segments[: i+1 : i+1]
+	if err := s.file.Truncate(d.pos); err != nil {
+		return err
+	}
+	s.size = d.pos
+	return s.file.Sync()
+}
+
+// isTorn judges damage at pos: could a crash have left it, that let some sectors of what was not yet synced reach
+// the disk and others not? Then a batch ends beyond the file, or a sector within it is still zero, as etcd's
+// write-ahead log judges it. Damage without such a mark that is whole, or followed by a valid batch, is not.
+func isTorn(s *segment, pos, size int64) (bool, error) {
+	if size-pos < batch.HeaderSize {
+		return true, nil
+	}
+	head := make([]byte, batch.HeaderSize)
+	if err := readFull(s.file, head, pos); err != nil {
+		return false, err
+	}
+	end, runsOver := size, false
+	if h, err := batch.ParseHeader(head); err == nil {
+		runsOver = int64(h.Size()) > size-pos
+		end = min(size, pos+int64(h.Size()))
+	} else {
+		// Nothing says how long it was; look at the sectors that hold the header.
+		end = min(size, (pos/sectorBytes+2)*sectorBytes)
+	}
+	if runsOver {
+		later, err := findBatch(s, pos+1, size)
+		if err != nil {
+			return false, err
+		}
+		if later < 0 {
+			return true, nil
+		}
+		end = later
+	}
+	return hasZeroSector(s, pos, end)
+}
+
+// hasZeroSector says whether the part of any sector that lies between pos and end is all zero.
+func hasZeroSector(s *segment, pos, end int64) (bool, error) {
+	buf := make([]byte, scanBytes)
+	for pos < end {
+		// Reads stay aligned to sectors after the first.
+		n := min(end-pos, int64(len(buf))-pos%sectorBytes)
+		if err := readFull(s.file, buf[:n], pos); err != nil {
+			return false, err
+		}
+		for rest := buf[:n]; len(rest) > 0; {
+			k := int(min(int64(len(rest)), sectorBytes-pos%sectorBytes))
+			if allZero(rest[:k]) {
+				return true, nil
+			}
+			rest, pos = rest[k:], pos+int64(k)
+		}
+	}
+	return false, nil
+}
+
+// findBatch returns the position of the first valid batch at or after pos, -1 when there is none.
+func findBatch(s *segment, pos, size int64) (int64, error) {
+	const magicAt = 16
+	r := batchReader{f: s.file, size: size}
+	buf := make([]byte, scanBytes)
+	for size-pos >= batch.HeaderSize {
+		n := min(size-pos, int64(len(buf)))
+		if err := readFull(s.file, buf[:n], pos); err != nil {
+			return -1, err
+		}
+		tries := n - batch.HeaderSize + 1
+		for i := range tries {
+			if buf[i+magicAt] != batch.Magic {
+				continue
+			}
+			if h, err := batch.ParseHeader(buf[i:n]); err != nil || int64(h.Size()) > size-pos-i {
+				continue
+			}
+			raw, h, err := r.at(pos + i)
+			if err != nil {
+				return -1, err
+			}
+			if batch.VerifyCRC(raw, h) == nil {
+				return pos + i, nil
+			}
+		}
+		pos += tries
+	}
+	return -1, nil
+}
+
+// checkIndexFiles replaces the index files of a sealed segment when they don't say what was just found.
+func (l *Log) checkIndexFiles(s *segment, rec *Recovery) error {
+	x := s.loaded.Load()
+	s.noteMaxTimestamp(x)
+	if old, err := s.readIndexes(s.size); err == nil &&
+		string(old.encodeOffsets()) == string(x.encodeOffsets()) && string(old.encodeTimes()) == string(x.encodeTimes()) {
+		s.indexDirty = true // right, but perhaps not yet on the disk
+		return nil
+	}
+	rec.RebuiltIndexes = append(rec.RebuiltIndexes, s.base)
+	rec.note("index of segment %d was missing or wrong", s.base)
+	l.dirDirty = true
+	return s.writeIndexes()
+}

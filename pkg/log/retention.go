@@ -1,0 +1,105 @@
+package log
+
+import (
+	"fmt"
+
+	"github.com/highwater-io/highwater/pkg/ident"
+)
+
+// Limits of retention; a negative one does not limit.
+type Limits struct {
+	Ms    int64 // age of the youngest record of a segment (retention.ms)
+	Bytes int64 // size of the log (retention.bytes)
+}
+
+// SetStartOffset moves the log's start up to offset o: records below are no longer read, and segments that lie
+// wholly below are removed. A lower o than the start changes nothing. ErrOffsetOutOfRange when beyond the end.
+// Writing log-start-offset-checkpoint is the owner's.
+func (l *Log) SetStartOffset(o ident.Offset) error {
+	switch {
+	case l.err != nil:
+		return l.err
+	case o > l.active().next:
+		return fmt.Errorf("log %s: %w: start offset %d beyond the end %d", l.dir, ErrOffsetOutOfRange, o, l.active().next)
+	case o <= l.start:
+		return nil
+	}
+	l.start = o
+	if l.epochs.TruncateFromStart(o) {
+		l.epochsDirty = true
+	}
+	gone := 0
+	for gone < len(l.segments)-1 && l.segments[gone].next <= o {
+		gone++
+	}
+	return l.dropFirst(gone)
+}
+
+// DeleteOldSegments removes the oldest segments that are beyond a limit, but none with records at or above
+// upTo, the high watermark: those may be needed to bring followers up (KAFKA-5634). The log's start moves with
+// them. The active segment is sealed and goes too when all its records are too old. It returns how many segments
+// were removed and how many bytes they had. nowMs is in ms since 1970.
+func (l *Log) DeleteOldSegments(nowMs int64, limits Limits, upTo ident.Offset) (segments int, bytes int64, err error) {
+	if l.err != nil {
+		return 0, 0, l.err
+	}
+	size := l.Size()
+	for segments < len(l.segments) {
+		s := l.segments[segments]
+		if s.size == 0 || s.next > upTo {
+			break
+		}
+		expired, err := l.isExpired(s, nowMs, limits.Ms)
+		if err != nil {
+			return 0, 0, err
+		}
+		if !expired && (limits.Bytes < 0 || size-s.size < limits.Bytes) {
+			break
+		}
+		size -= s.size
+		bytes += s.size
+		segments++
+	}
+	if segments == 0 {
+		return 0, 0, nil
+	}
+	if segments == len(l.segments) {
+		if err := l.Roll(); err != nil {
+			return 0, 0, err
+		}
+	}
+	l.start = max(l.start, l.segments[segments].base)
+	if l.epochs.TruncateFromStart(l.start) {
+		l.epochsDirty = true
+	}
+	return segments, bytes, l.dropFirst(segments)
+}
+
+// isExpired says whether all records of s are older than ms. A segment without a timestamp is never too old.
+func (l *Log) isExpired(s *segment, nowMs, ms int64) (bool, error) {
+	if ms < 0 {
+		return false, nil
+	}
+	largest, _, err := s.largestTimestamp(s.size, l.cfg.IndexIntervalBytes)
+	if err != nil {
+		return false, l.readError(err)
+	}
+	return largest >= 0 && nowMs-largest > ms, nil
+}
+
+// dropFirst removes the first n segments, the oldest first, so that a crash leaves a log without gaps.
+func (l *Log) dropFirst(n int) error {
+	gone := l.segments[:n:n]
+	l.segments = append([]*segment(nil), l.segments[n:]...)
+	l.publish(true)
+	for _, s := range gone {
+		if err := s.remove(); err != nil {
+			return l.poison("remove segment", err)
+		}
+		s.release()
+	}
+	if err := l.removeSnapshotsBelow(l.segments[0].base); err != nil {
+		return l.poison("remove producer snapshot", err)
+	}
+	return nil
+}

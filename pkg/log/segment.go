@@ -1,0 +1,253 @@
+package log
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+
+	"github.com/highwater-io/highwater/pkg/batch"
+	"github.com/highwater-io/highwater/pkg/ident"
+	"github.com/highwater-io/highwater/pkg/vfs"
+)
+
+// segment is a file of batches and its indexes. All but base, file, refs and the index belongs to the owner;
+// readers get size and end from the view.
+type segment struct {
+	fsys vfs.FS
+	dir  string
+	base ident.Offset
+	file vfs.File
+	refs atomic.Int32 // one of the log, one of each chunk; at none the file is closed
+
+	size        int64
+	next        ident.Offset // the offset after the last batch
+	maxTS       int64        // largest timestamp of a batch, -1 when there is none
+	maxTSOffset ident.Offset // last offset of the first batch that has it
+	sinceIndex  int64        // bytes since the last index entry
+	dirty       bool         // the file has unsynced bytes
+	indexDirty  bool         // the index files have unsynced bytes
+
+	loadMu sync.Mutex
+	loaded atomic.Pointer[indexes] // nil until a sealed segment is first read
+}
+
+func (s *segment) path(suffix string) string { return filepath.Join(s.dir, fileName(s.base, suffix)) }
+
+func createSegment(fsys vfs.FS, dir string, base ident.Offset) (*segment, error) {
+	s := &segment{fsys: fsys, dir: dir, base: base, next: base, maxTS: -1}
+	// A file of this name is what a crash left of an earlier segment; Open has seen that it is not needed.
+	f, err := fsys.OpenFile(s.path(logSuffix), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	s.file = f
+	s.refs.Store(1)
+	s.loaded.Store(newIndexes(nil, nil))
+	return s, nil
+}
+
+func openSegment(fsys vfs.FS, dir string, base ident.Offset) (*segment, error) {
+	s := &segment{fsys: fsys, dir: dir, base: base, next: base, maxTS: -1}
+	f, err := fsys.OpenFile(s.path(logSuffix), os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	if s.size, err = f.Size(); err != nil {
+		f.Close()
+		return nil, err
+	}
+	s.file = f
+	s.refs.Store(1)
+	return s, nil
+}
+
+// acquire takes a reference, unless the segment is gone already.
+func (s *segment) acquire() bool {
+	for {
+		n := s.refs.Load()
+		if n == 0 {
+			return false
+		}
+		if s.refs.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
+func (s *segment) release() {
+	switch n := s.refs.Add(-1); {
+	case n == 0:
+		// Nobody is left to tell of an error, and nothing depends on it: what had to be durable was synced.
+		_ = s.file.Close()
+	case n < 0:
+		panic(fmt.Sprintf("log: segment %s released more often than acquired", s.file.Name()))
+	}
+}
+
+// remove unlinks the segment's files. The data goes first: an index alone is removed at the next start, data
+// without its index would be data still. Chunks that are being sent keep the file open.
+func (s *segment) remove() error {
+	if err := s.fsys.Remove(s.path(logSuffix)); err != nil {
+		return err
+	}
+	for _, suffix := range []string{indexSuffix, timeIndexSuffix} {
+		if err := removeIfThere(s.fsys, s.path(suffix)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// note takes a batch that was written at pos into the indexes and the segment's extent, by Kafka's rule: an
+// entry for the first batch that begins more than the interval after the last entry.
+func (s *segment) note(x *indexes, h batch.Header, pos int64, interval int64) {
+	if h.MaxTimestamp > s.maxTS {
+		s.maxTS, s.maxTSOffset = h.MaxTimestamp, h.LastOffset()
+	}
+	if s.sinceIndex > interval {
+		x.addOffset(offsetEntry{relative(s.base, h.LastOffset()), uint32(pos)})
+		s.noteMaxTimestamp(x)
+		s.sinceIndex = 0
+	}
+	s.sinceIndex += int64(h.Size())
+	s.size = pos + int64(h.Size())
+	s.next = h.NextOffset()
+}
+
+func (s *segment) noteMaxTimestamp(x *indexes) {
+	if s.maxTS >= 0 {
+		x.addTime(timeEntry{s.maxTS, relative(s.base, s.maxTSOffset)})
+	}
+}
+
+// writeIndexes writes both index files as they belong to a segment that gets no more batches. They are synced
+// with the next flush; until then a crash may lose them, and they are made again.
+func (s *segment) writeIndexes() error {
+	x := s.loaded.Load()
+	s.noteMaxTimestamp(x)
+	s.indexDirty = true
+	if err := vfs.WriteFile(s.fsys, s.path(indexSuffix), x.encodeOffsets(), false); err != nil {
+		return err
+	}
+	return vfs.WriteFile(s.fsys, s.path(timeIndexSuffix), x.encodeTimes(), false)
+}
+
+// readIndexes reads both index files. An index without entries beside a segment of more than a few batches is
+// what a crash leaves, and an error.
+func (s *segment) readIndexes(size int64) (*indexes, error) {
+	raw, err := vfs.ReadFile(s.fsys, s.path(indexSuffix))
+	if err != nil {
+		return nil, err
+	}
+	offsets, err := decodeOffsets(raw, size)
+	if err != nil {
+		return nil, err
+	}
+	if raw, err = vfs.ReadFile(s.fsys, s.path(timeIndexSuffix)); err != nil {
+		return nil, err
+	}
+	times, err := decodeTimes(raw)
+	if err != nil {
+		return nil, err
+	}
+	if size > 0 && len(times) == 0 && len(offsets) == 0 && len(raw) > 0 {
+		return nil, fmt.Errorf("index of %d bytes has no entry", len(raw))
+	}
+	return newIndexes(offsets, times), nil
+}
+
+// index returns the indexes of a segment of this size, reading or making them at the first use. Safe beside
+// the owner.
+func (s *segment) index(size int64, interval int64) (*indexes, error) {
+	if x := s.loaded.Load(); x != nil {
+		return x, nil
+	}
+	s.loadMu.Lock()
+	defer s.loadMu.Unlock()
+	if x := s.loaded.Load(); x != nil {
+		return x, nil
+	}
+	x, err := s.readIndexes(size)
+	if err != nil {
+		// Whatever is wrong with the files, the batches say it better.
+		if x, err = s.scanIndexes(size, interval); err != nil {
+			return nil, err
+		}
+	}
+	s.loaded.Store(x)
+	return x, nil
+}
+
+// scanIndexes makes the indexes from the batch headers.
+func (s *segment) scanIndexes(size, interval int64) (*indexes, error) {
+	shadow := &segment{base: s.base, maxTS: -1}
+	x := newIndexes(nil, nil)
+	r := headerReader{f: s.file, size: size, buf: make([]byte, scanBytes)}
+	for pos := int64(0); pos < size; {
+		h, err := r.at(pos)
+		if err != nil {
+			return nil, err
+		}
+		shadow.note(x, h, pos, interval)
+		pos += int64(h.Size())
+	}
+	shadow.noteMaxTimestamp(x)
+	return x, nil
+}
+
+// loadTail sets the segment's extent from its indexes and the batches behind their last entries.
+func (s *segment) loadTail(x *indexes) error {
+	s.maxTS, s.maxTSOffset, s.next, s.sinceIndex = -1, 0, s.base, 0
+	from := int64(0)
+	if times := *x.times.Load(); len(times) > 0 {
+		last := times[len(times)-1]
+		s.maxTS, s.maxTSOffset = last.ts, s.base+ident.Offset(last.rel)
+		from = x.floor(last.rel)
+	}
+	lastEntry := int64(0)
+	if offsets := *x.offsets.Load(); len(offsets) > 0 {
+		lastEntry = int64(offsets[len(offsets)-1].pos)
+		from = min(from, lastEntry)
+	}
+	r := headerReader{f: s.file, size: s.size, buf: make([]byte, scanBytes)}
+	for pos := from; pos < s.size; {
+		h, err := r.at(pos)
+		if err != nil {
+			return err
+		}
+		if h.BaseOffset < s.next {
+			return fmt.Errorf("%s at %d: %w: base offset %d after offset %d", s.file.Name(), pos, batch.ErrCorrupt, h.BaseOffset, s.next)
+		}
+		if h.MaxTimestamp > s.maxTS {
+			s.maxTS, s.maxTSOffset = h.MaxTimestamp, h.LastOffset()
+		}
+		s.next = h.NextOffset()
+		pos += int64(h.Size())
+	}
+	s.sinceIndex = s.size - lastEntry
+	return nil
+}
+
+// locate returns the position of the batch that holds offset o, or of the first one after it; size when there
+// is none. base is that batch's base offset.
+func (s *segment) locate(x *indexes, size int64, o ident.Offset) (pos int64, base ident.Offset, err error) {
+	buf := lookUpBuffers.Get().(*[]byte)
+	defer lookUpBuffers.Put(buf)
+	r := headerReader{f: s.file, size: size, buf: *buf}
+	if o > s.base {
+		pos = x.floor(relative(s.base, o))
+	}
+	for pos < size {
+		h, err := r.at(pos)
+		if err != nil {
+			return 0, 0, err
+		}
+		if h.LastOffset() >= o {
+			return pos, h.BaseOffset, nil
+		}
+		pos += int64(h.Size())
+	}
+	return pos, o, nil
+}

@@ -1,0 +1,114 @@
+package log
+
+import (
+	"github.com/highwater-io/highwater/pkg/batch"
+	"github.com/highwater-io/highwater/pkg/ident"
+)
+
+// TimestampOffset is a record's timestamp, in ms since 1970, its offset, and the leader epoch of its batch.
+type TimestampOffset struct {
+	Timestamp   int64
+	Offset      ident.Offset
+	LeaderEpoch ident.Epoch
+}
+
+// largestTimestamp returns the largest timestamp of a segment, -1 when it has none, and the last offset of the
+// first batch that has it. Safe beside the owner.
+func (s *segment) largestTimestamp(size, interval int64) (int64, ident.Offset, error) {
+	x, err := s.index(size, interval)
+	if err != nil {
+		return 0, 0, err
+	}
+	largest, at, from := int64(-1), s.base, int64(0)
+	if times := *x.times.Load(); len(times) > 0 {
+		last := times[len(times)-1]
+		largest, at = last.ts, s.base+ident.Offset(last.rel)
+		from = x.floor(last.rel)
+	}
+	buf := lookUpBuffers.Get().(*[]byte)
+	defer lookUpBuffers.Put(buf)
+	r := headerReader{f: s.file, size: size, buf: *buf}
+	for pos := from; pos < size; {
+		h, err := r.at(pos)
+		if err != nil {
+			return 0, 0, err
+		}
+		if h.MaxTimestamp > largest {
+			largest, at = h.MaxTimestamp, h.LastOffset()
+		}
+		pos += int64(h.Size())
+	}
+	return largest, at, nil
+}
+
+// OffsetForTimestamp returns the first record, not before the log's start, that is not older than ts. ok is
+// false when there is none. Like Read it may run beside the owner.
+func (l *Log) OffsetForTimestamp(ts int64) (found TimestampOffset, ok bool, err error) {
+	v := l.view.Load()
+	for i := range v.count() {
+		s := v.at(i)
+		if s.size == 0 || s.next <= v.start || !s.acquire() {
+			continue
+		}
+		found, ok, err = s.firstNotBefore(ts, v.start, l.cfg.IndexIntervalBytes)
+		s.release()
+		if ok || err != nil {
+			return found, ok, l.readError(err)
+		}
+	}
+	return TimestampOffset{}, false, nil
+}
+
+// MaxTimestamp returns the first record that has the largest timestamp of the log (ListOffsets -3, KIP-734).
+func (l *Log) MaxTimestamp() (found TimestampOffset, ok bool, err error) {
+	v := l.view.Load()
+	largest := int64(-1)
+	for i := range v.count() {
+		s := v.at(i)
+		if s.size == 0 || s.next <= v.start || !s.acquire() {
+			continue
+		}
+		ts, _, err := s.largestTimestamp(s.size, l.cfg.IndexIntervalBytes)
+		s.release()
+		if err != nil {
+			return TimestampOffset{}, false, l.readError(err)
+		}
+		largest = max(largest, ts)
+	}
+	if largest < 0 {
+		return TimestampOffset{}, false, nil
+	}
+	return l.OffsetForTimestamp(largest)
+}
+
+func (s *segmentView) firstNotBefore(ts int64, start ident.Offset, interval int64) (TimestampOffset, bool, error) {
+	x, err := s.index(s.size, interval)
+	if err != nil {
+		return TimestampOffset{}, false, err
+	}
+	buf := lookUpBuffers.Get().(*[]byte)
+	defer lookUpBuffers.Put(buf)
+	r := headerReader{f: s.file, size: s.size, buf: *buf}
+	for pos := x.floor(x.floorTime(ts)); pos < s.size; {
+		h, err := r.at(pos)
+		if err != nil {
+			return TimestampOffset{}, false, err
+		}
+		if h.MaxTimestamp >= ts && h.LastOffset() >= start {
+			raw := make([]byte, h.Size())
+			if err := readFull(s.file, raw, pos); err != nil {
+				return TimestampOffset{}, false, err
+			}
+			for rec, err := range batch.Records(raw) {
+				if err != nil {
+					return TimestampOffset{}, false, err
+				}
+				if rec.Timestamp >= ts && rec.Offset >= start {
+					return TimestampOffset{rec.Timestamp, rec.Offset, h.LeaderEpoch}, true, nil
+				}
+			}
+		}
+		pos += int64(h.Size())
+	}
+	return TimestampOffset{}, false, nil
+}
