@@ -1,0 +1,30 @@
+package exec
+
+import (
+	"errors"
+
+	"github.com/highwater-io/highwater/pkg/batch"
+	"github.com/highwater-io/highwater/pkg/replication"
+)
+
+// Codes about records, beside those that the core knows.
+const (
+	CorruptMessage             replication.Code = 2
+	MessageTooLarge            replication.Code = 10
+	RecordListTooLarge         replication.Code = 18
+	OutOfOrderSequenceNumber   replication.Code = 45
+	DuplicateSequenceNumber    replication.Code = 46
+	InvalidProducerEpoch       replication.Code = 47
+	UnsupportedCompressionType replication.Code = 76
+	InvalidRecord              replication.Code = 87
+)
+
+func batchCode(err error) replication.Code {
+	switch {
+	case errors.Is(err, batch.ErrInvalid):
+		return InvalidRecord
+	case errors.Is(err, batch.ErrCompression):
+		return UnsupportedCompressionType
+	}
+	return CorruptMessage
+}

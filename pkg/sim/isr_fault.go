@@ -1,0 +1,123 @@
+package sim
+
+import (
+	"slices"
+	"time"
+)
+
+// nextFault has one fault happen now and then while the time of faults lasts.
+func (s *isrSim) nextFault() {
+	s.w.After(s.w.Between(100*time.Millisecond, 900*time.Millisecond), func() {
+		if s.faults {
+			s.fault()
+			s.nextFault()
+		}
+	})
+}
+
+func (s *isrSim) fault() {
+	n := s.nodes[s.w.Rand.IntN(3)]
+	calm := s.w.Now().Sub(s.lastFault) > 2*isrSession
+	if s.disk == MachineLoss && s.w.Chance(500) {
+		// Only while all else is well for longer than a session, and nothing else happens before that machine is
+		// out of the ISR or back in it: one loss at a time is what the mode promises to survive.
+		s.calmDown()
+		if calm && s.allWell() {
+			s.lastFault = s.w.Now()
+			s.counts.Losses++
+			n.loseMachine(s.w.Rand.IntN(100))
+			n.restartAfter(s.w.Between(10*time.Millisecond, isrSession/2))
+		}
+		return
+	}
+	if s.disk == MachineLoss && !calm {
+		return
+	}
+	switch s.w.Rand.IntN(10) {
+	case 0, 1, 2:
+		if n.up && s.disk != MachineLoss {
+			s.counts.Kills++
+			if s.disk == FlushAlways && s.w.Chance(500) {
+				s.counts.Losses++
+				n.loseMachine(s.w.Rand.IntN(100))
+			} else {
+				n.kill()
+			}
+			n.restartAfter(s.w.Between(10*time.Millisecond, 4*time.Second))
+		}
+	case 3, 4:
+		if n.up && !n.paused {
+			s.counts.Pauses++
+			n.paused = true
+			s.w.Trace("node %d paused", n.id)
+			n.resumeAfter(s.w.Between(10*time.Millisecond, 3*time.Second))
+		}
+	case 5, 6, 7:
+		s.cut(n)
+	case 8:
+		s.w.Trace("controller changes hands")
+		s.ctl.lead()
+	default:
+		s.w.Trace("links heal")
+		s.net.Heal()
+		s.control.Heal()
+	}
+	if s.disk == MachineLoss {
+		s.lastFault = s.w.Now()
+	}
+}
+
+// cut stops one way between two nodes, or between a node and the controller.
+func (s *isrSim) cut(n *isrNode) {
+	other := s.nodes[s.w.Rand.IntN(3)].id
+	net := s.net
+	if other == n.id {
+		other, net = isrController, s.control
+	}
+	from, to := n.id, other
+	if s.w.Chance(500) {
+		from, to = to, from
+	}
+	s.counts.Cuts++
+	s.w.Trace("cut %d -> %d", from, to)
+	net.Cut(from, to)
+	s.w.After(s.w.Between(100*time.Millisecond, 5*time.Second), func() { net.Mend(from, to) })
+}
+
+// calmDown takes back everything but lost machines.
+func (s *isrSim) calmDown() {
+	s.net.Heal()
+	s.control.Heal()
+	for _, n := range s.nodes {
+		if n.paused {
+			n.resume()
+		}
+	}
+}
+
+// allWell says whether every node is in sync under its present registration.
+func (s *isrSim) allWell() bool {
+	p := s.ctl.partition()
+	return p != nil && len(p.ISR) == 3 && s.ctl.allActive() && !slices.ContainsFunc(s.nodes, func(n *isrNode) bool {
+		return !n.up || n.paused || n.part == nil || !s.check.registered(n)
+	})
+}
+
+func (n *isrNode) restartAfter(d time.Duration) {
+	life := n.life
+	n.s.w.After(d, func() {
+		if !n.up && n.life == life {
+			n.start()
+		}
+	})
+}
+
+func (n *isrNode) resumeAfter(d time.Duration) {
+	life := n.life
+	n.s.w.After(d, func() {
+		if n.up && n.life == life && n.paused {
+			n.s.w.Trace("node %d goes on", n.id)
+			n.resume()
+		}
+	})
+}

@@ -1,0 +1,45 @@
+package sim
+
+import (
+	"testing"
+
+	"github.com/highwater-io/highwater/pkg/replication"
+)
+
+// TestISRMutantsAreCaught breaks one rule after another in the shipping core: a simulator that does not notice would
+// not notice the mistake either.
+func TestISRMutantsAreCaught(t *testing.T) {
+	for _, m := range []struct {
+		name   string
+		mutant replication.Mutant
+		within uint64 // seeds
+	}{
+		{"minimal ISR for the high watermark", replication.MinimalISR, 300},
+		{"truncation to the high watermark", replication.TruncateToHighWatermark, 300},
+		{"stale broker epoch accepted", replication.StaleBrokerEpochAccepted, 300},
+		{"joining below the epoch start", replication.ExpandBelowEpochStart, 300},
+		{"unclear answer taken as refusal", replication.UnclearAnswerIsRefusal, 300},
+		{"acknowledged on append", replication.AckOnAppend, 300},
+		{"stale response used", replication.StaleResponseUsed, 300},
+		{"divergence ignored", replication.DivergenceIgnored, 300},
+	} {
+		t.Run(m.name, func(t *testing.T) {
+			for seed := uint64(1); seed <= m.within; seed++ {
+				if r := RunISR(ISROptions{Seed: seed, Mutant: m.mutant}); r.Violation != "" {
+					t.Logf("caught by seed %d: %s\nreplay: %s", seed, r.Violation, replayISR(seed, m.mutant))
+					return
+				}
+			}
+			t.Errorf("not caught within %d seeds", m.within)
+		})
+	}
+}
+
+func TestISRRunRepeatsItself(t *testing.T) {
+	for seed := uint64(1); seed <= 20; seed++ {
+		a, b := RunISR(ISROptions{Seed: seed}), RunISR(ISROptions{Seed: seed, Verbose: true})
+		if a.Hash != b.Hash || a.Steps != b.Steps {
+			t.Fatalf("seed %d: hash %016x in %d steps, then %016x in %d", seed, a.Hash, a.Steps, b.Hash, b.Steps)
+		}
+	}
+}
