@@ -1,0 +1,65 @@
+package replicaset
+
+import (
+	"fmt"
+
+	hwv1alpha1 "github.com/highwater-io/highwater/api/v1alpha1"
+	"github.com/highwater-io/highwater/controllers/report"
+)
+
+// events are the differences between two statuses that people want to hear of.
+func events(before, after *hwv1alpha1.ReplicaSetStatus) []report.Event {
+	return append(quorumEvents(before.Quorum, after.Quorum), nodeEvents(before, after)...)
+}
+
+func quorumEvents(before, after *hwv1alpha1.QuorumStatus) []report.Event {
+	if after == nil || before != nil && before.LeaderID == after.LeaderID {
+		return nil
+	}
+	key := fmt.Sprintf("%d/%d", after.Epoch, after.LeaderID)
+	if after.LeaderID < 0 {
+		return []report.Event{{
+			Reason: hwv1alpha1.EventQuorumLeaderLost, Warning: true, Key: key,
+			Message: "no voter leads the metadata quorum: metadata can't change; writes go on where leaders and replicas are in sync",
+		}}
+	}
+	message := fmt.Sprintf("voter %d leads the metadata quorum in epoch %d", after.LeaderID, after.Epoch)
+	if before != nil && before.LeaderID >= 0 {
+		message += fmt.Sprintf(", after voter %d", before.LeaderID)
+	}
+	return []report.Event{{Reason: hwv1alpha1.EventQuorumLeaderChanged, Message: message, Key: key}}
+}
+
+// nodeEvents tell of nodes that were fenced or unfenced. The key is the position of the status before, which moves
+// with every such change.
+func nodeEvents(before, after *hwv1alpha1.ReplicaSetStatus) []report.Event {
+	states := map[int32]hwv1alpha1.NodeState{}
+	for _, node := range before.Nodes {
+		states[node.ID] = node.State
+	}
+	at := "first"
+	if before.AsOf != nil {
+		at = fmt.Sprintf("%d/%d", before.AsOf.Epoch, before.AsOf.Offset)
+	}
+	var all []report.Event
+	for _, node := range after.Nodes {
+		was := states[node.ID]
+		if was == node.State {
+			continue
+		}
+		key := fmt.Sprintf("%d/%s", node.ID, at)
+		switch {
+		case node.State == hwv1alpha1.NodeFenced && (was == hwv1alpha1.NodeUnfenced || was == hwv1alpha1.NodeShuttingDown):
+			all = append(all, report.Event{
+				Reason: hwv1alpha1.EventNodeFenced, Warning: was == hwv1alpha1.NodeUnfenced, Key: key,
+				Message: fmt.Sprintf("node %d (pod %s) is fenced: the quorum's leader no longer hears from it, or it has stopped", node.ID, node.Pod),
+			})
+		case node.State == hwv1alpha1.NodeUnfenced:
+			all = append(all, report.Event{
+				Reason: hwv1alpha1.EventNodeUnfenced, Key: key,
+				Message: fmt.Sprintf("node %d (pod %s) serves", node.ID, node.Pod),
+			})
+		}
+	}
+	return all
+}

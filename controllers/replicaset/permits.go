@@ -1,0 +1,73 @@
+package replicaset
+
+import (
+	"context"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/highwater-io/highwater/controllers/cluster"
+	"github.com/highwater-io/highwater/controllers/specs"
+	"github.com/highwater-io/highwater/pkg/ident"
+)
+
+// settlePermits marks the claims of nodes that the cluster has seen with their directory, after which no pod may
+// format them any more. waiting says that voters are left which only another question to the quorum can tell of.
+func (r *Reconciler) settlePermits(ctx context.Context, found owned, nodes []specs.Node, state cluster.State, admin cluster.Admin) (waiting bool, err error) {
+	var voters []cluster.VoterState
+	asked := false
+	for _, node := range nodes {
+		c, has := found.claims[node.ID]
+		if !has || c.Formatted {
+			continue
+		}
+		seen := registered(state, c.Identity)
+		if !seen && node.Role.Votes() {
+			if !asked && state.Reach == cluster.Following {
+				if voters, err = admin.Voters(ctx); err != nil {
+					log.FromContext(ctx).V(1).Info("the quorum was not described", "error", err.Error())
+				}
+				asked = true
+			}
+			seen = votes(voters, c.Identity)
+			waiting = waiting || !seen
+		}
+		if !seen {
+			continue
+		}
+		if found.claims[node.ID], err = r.markFormatted(ctx, c); err != nil {
+			return false, err
+		}
+	}
+	return waiting, nil
+}
+
+// registered says whether the committed metadata has a registration of the node with this directory.
+func registered(state cluster.State, identity specs.Identity) bool {
+	if state.Image == nil {
+		return false
+	}
+	broker, found := state.Image.Broker(ident.NodeID(identity.NodeID))
+	return found && slices.Contains(broker.LogDirs, identity.DirectoryID)
+}
+
+// votes says whether the quorum's leader has heard of the voter with this directory. The first voter set names all
+// voters, so being in it proves nothing; having a log does.
+func votes(voters []cluster.VoterState, identity specs.Identity) bool {
+	return slices.ContainsFunc(voters, func(v cluster.VoterState) bool {
+		return v.ID == ident.NodeID(identity.NodeID) && v.DirectoryID == identity.DirectoryID && v.LogEndOffset > 0
+	})
+}
+
+// withdrawPermit takes the permit from a pod whose claim is marked. The claim comes first: were the pod's permit
+// withdrawn and the operator then died, the next pod would get one again.
+func (r *Reconciler) withdrawPermit(ctx context.Context, pod *corev1.Pod, c claim) error {
+	if _, has := pod.Annotations[specs.AnnotationFormatPermit]; !has || !c.Formatted {
+		return nil
+	}
+	changed := pod.DeepCopy()
+	delete(changed.Annotations, specs.AnnotationFormatPermit)
+	return describe(client.IgnoreNotFound(r.Client.Patch(ctx, changed, client.MergeFrom(pod))), "withdraw the permit of", pod)
+}
