@@ -72,10 +72,8 @@ func (r *Replica) maybeExpand(now ident.Instant, out *Effects) {
 // watermark, and below the start of this leader's epoch while the high watermark lags behind that: KAFKA-7128),
 // and metadata lets it.
 func (r *Replica) mayJoin(now ident.Instant, f *follower) bool {
-	if !r.caughtUp(now, f) || f.end < r.hw || !r.eligible(f) {
-		return false
-	}
-	return f.end >= r.leader.epochStart || r.cfg.Mutant == ExpandBelowEpochStart
+	keepsPace := r.caughtUp(now, f) && f.end >= r.leader.epochStart
+	return f.end >= r.hw && r.eligible(f) && (keepsPace || r.cfg.Mutant == ExpandOnHighWatermark)
 }
 
 // checkLaggards proposes, every half lag time, an ISR without the members that are behind for longer than the lag

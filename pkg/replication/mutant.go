@@ -10,7 +10,7 @@ const (
 	MinimalISR                      // high watermark over the committed ISR without what a pending proposal adds
 	TruncateToHighWatermark         // a new follower cuts its log at the high watermark and compares no epochs
 	StaleBrokerEpochAccepted        // broker epochs of fetches and proposals are not looked at
-	ExpandBelowEpochStart           // joining asks only for the high watermark (KAFKA-7128)
+	ExpandOnHighWatermark           // joining asks only for the high watermark (KAFKA-7128)
 	UnclearAnswerIsRefusal          // any error of an AlterPartition counts as "not applied"
 	AckOnAppend                     // acks=all is answered when the leader has appended (redpanda#6018)
 	StaleResponseUsed               // a fetch response of another epoch or position is used

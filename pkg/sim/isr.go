@@ -80,6 +80,8 @@ type isrSim struct {
 	violation string
 	faults    bool // the time of faults
 	lastFault ident.Instant
+	// quietUntil is when producers go on; they are not to write before.
+	quietUntil ident.Instant
 }
 
 // RunISR plays one seed: three nodes with the shipping executors and cores on simulated disks, the shipping

@@ -39,6 +39,10 @@ func (p *isrProducer) send() {
 	if p.done() {
 		return
 	}
+	if p.s.w.Now() < p.s.quietUntil {
+		p.s.w.At(p.s.quietUntil, p.send)
+		return
+	}
 	if len(p.batch) == 0 {
 		p.acks = -1
 		if !p.idempotent && p.stopAfter == 0 && p.s.w.Chance(300) {

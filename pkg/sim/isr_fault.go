@@ -27,6 +27,7 @@ func (s *isrSim) fault() {
 			s.counts.Losses++
 			n.loseMachine(s.w.Rand.IntN(100))
 			n.restartAfter(s.w.Between(10*time.Millisecond, isrSession/2))
+			s.haunt(n)
 		}
 		return
 	}
@@ -64,6 +65,26 @@ func (s *isrSim) fault() {
 	}
 	if s.disk == MachineLoss {
 		s.lastFault = s.w.Now()
+	}
+}
+
+// haunt has fetches of the earlier life arrive late, when the node is registered anew and has not yet read what it
+// lost, and nothing is written meanwhile (KIP-903).
+func (s *isrSim) haunt(n *isrNode) {
+	if n.lastFetch == nil || s.w.Chance(500) {
+		return
+	}
+	s.w.Trace("fetches of node %d will come late", n.id)
+	s.quietUntil = s.w.Now().Add(3 * isrSession)
+	late := n.lastFetch
+	for _, other := range s.nodes {
+		if other != n {
+			s.net.Cut(n.id, other.id)
+			s.w.At(s.quietUntil, func() { s.net.Mend(n.id, other.id) })
+		}
+	}
+	for range 4 {
+		s.w.After(s.w.Between(isrSession, 3*isrSession), late)
 	}
 }
 

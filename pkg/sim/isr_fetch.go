@@ -31,6 +31,9 @@ func (n *isrNode) nextFetch() {
 		Replica: n.id, BrokerEpoch: n.brokerEpoch, LeaderEpoch: position.LeaderEpoch, Offset: position.Offset,
 		LastFetchedEpoch: position.LastFetchedEpoch, LogStart: position.LogStart,
 	}}
+	n.lastFetch = func() {
+		leader.deliver(leader.life, func() { leader.serveFetch(fetch, func(exec.FetchResult, []byte) {}) })
+	}
 	n.s.net.Send(n.id, leader.id, func() {
 		leader.deliver(leader.life, func() {
 			leader.serveFetch(fetch, func(res exec.FetchResult, records []byte) {

@@ -17,7 +17,7 @@ func TestISRMutantsAreCaught(t *testing.T) {
 		{"minimal ISR for the high watermark", replication.MinimalISR, 300},
 		{"truncation to the high watermark", replication.TruncateToHighWatermark, 300},
 		{"stale broker epoch accepted", replication.StaleBrokerEpochAccepted, 300},
-		{"joining below the epoch start", replication.ExpandBelowEpochStart, 300},
+		{"joining at the high watermark", replication.ExpandOnHighWatermark, 300},
 		{"unclear answer taken as refusal", replication.UnclearAnswerIsRefusal, 300},
 		{"acknowledged on append", replication.AckOnAppend, 300},
 		{"stale response used", replication.StaleResponseUsed, 300},

@@ -37,8 +37,10 @@ type isrNode struct {
 	timer    *Timer
 	fetchNo  int  // names the fetch under way
 	fetching bool // one is under way
-	altering bool
-	alterNo  uint64 // names the connection that the AlterPartition under way uses
+	// lastFetch delivers a copy of the fetch that was sent last, whatever has become of the sender.
+	lastFetch func()
+	altering  bool
+	alterNo   uint64 // names the connection that the AlterPartition under way uses
 
 	token    replication.Token
 	produces map[replication.Token]func(exec.Produced)
