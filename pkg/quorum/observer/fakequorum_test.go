@@ -28,6 +28,7 @@ type fakeQuorum struct {
 	logStart  ident.Offset
 	voters    []*fakeVoter
 	parked    []*parkedFetch
+	asked     func() // after each fetch, when not nil
 }
 
 type fakeVoter struct {
@@ -128,6 +129,9 @@ func (q *fakeQuorum) handle(v *fakeVoter, r *wire.Request) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if q.asked != nil {
+		defer q.asked()
+	}
 	if req.MaxWaitMillis == 0 || q.news(v, req) {
 		r.Reply(q.answer(v, req))
 		return

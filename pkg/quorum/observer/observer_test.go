@@ -223,6 +223,29 @@ func TestLeaderThatHangsIsGivenUp(t *testing.T) {
 	r.awaitState(Connected)
 }
 
+func TestElectionThatEndsWhileAnAddressHangsIsSeen(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	q := startQuorum(t, 2)
+	elect := make(chan struct{})
+	var once sync.Once
+	q.change(func() {
+		q.leader, q.asked = ident.NoNode, func() { once.Do(func() { close(elect) }) }
+	})
+	const hang = 15 * time.Second
+	began := time.Now()
+	r := runObserver(t, Config{AttemptTimeout: hang}, append(q.addrs(), silent.Addr().String())...)
+	<-elect
+	q.change(func() { q.leader, q.log.epoch = 2, 2; q.log.append(topicRecord(1)); q.log.high = 1 })
+	r.awaitState(Connected)
+	if took := time.Since(began); took > hang/2 {
+		t.Fatalf("the new leader was found after %v", took)
+	}
+}
+
 func TestLogThatBeginsLaterNeedsASnapshot(t *testing.T) {
 	q := startQuorum(t, 1)
 	q.change(func() { q.snapshot = &SnapshotID{EndOffset: 700, Epoch: 1} })

@@ -2,8 +2,9 @@ package observer
 
 import (
 	"context"
+	"maps"
 	"slices"
-	"strings"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
@@ -35,20 +36,25 @@ type result struct {
 }
 
 // search asks all addresses at once, those too that answers point to, and returns the first that answers as
-// leader; nil when none does, and then the state says why.
+// leader; nil when none does, and then the state says why. While some addresses hang, those that answered are
+// asked again: an election may end meanwhile.
 func (o *Observer) search(ctx context.Context) *leader {
 	ctx, cancel := context.WithCancel(ctx)
 	results := make(chan result)
 	asked := map[string]bool{}
-	running := 0
-	ask := func(addr string) {
+	running, unheard := 0, 0
+	ask := func(addr string, after time.Duration) {
+		running++
+		at := o.follower.position()
+		go func() { results <- o.attempt(ctx, addr, at, after) }()
+	}
+	askFirst := func(addr string) {
 		if addr == "" || asked[addr] {
 			return
 		}
 		asked[addr] = true
-		running++
-		at := o.follower.position()
-		go func() { results <- o.attempt(ctx, addr, at) }()
+		unheard++
+		ask(addr, 0)
 	}
 	defer func() {
 		cancel()
@@ -60,41 +66,61 @@ func (o *Observer) search(ctx context.Context) *leader {
 	}()
 
 	for _, addr := range o.cfg.Bootstrap() {
-		ask(addr)
+		askFirst(addr)
 	}
+	attempts := map[string]Attempt{}
 	state := State{Status: Disconnected, Leader: ident.NoNode, Epoch: o.follower.epoch}
-	for running > 0 {
+	for unheard > 0 {
 		r := <-results
 		running--
 		if r.conn != nil {
 			o.follower.heard(r.answer.epoch)
 			return &leader{r.addr, r.conn, r.answer}
 		}
+		if _, again := attempts[r.addr]; !again {
+			unheard--
+		}
 		a := Attempt{Addr: r.addr, Reached: r.err == nil, Err: r.err}
 		if r.err == nil {
 			a.Err = r.answer.err()
 			state.Status = NoLeader
-			if r.answer.leader != ident.NoNode && r.answer.epoch >= state.Epoch {
+			switch {
+			case r.answer.epoch > state.Epoch:
+				// Knowing the newest epoch keeps us from a leader that was deposed and doesn't know it yet.
+				state.Epoch, state.Leader = r.answer.epoch, r.answer.leader
+				o.follower.heard(r.answer.epoch)
+			case r.answer.epoch == state.Epoch && r.answer.leader != ident.NoNode:
 				state.Leader = r.answer.leader
 			}
-			// Knowing the newest epoch keeps us from a leader that was deposed and doesn't know it yet.
-			state.Epoch = max(state.Epoch, r.answer.epoch)
-			ask(r.answer.hint)
+			askFirst(r.answer.hint)
 		}
-		state.Attempts = append(state.Attempts, a)
+		attempts[r.addr] = a
+		if unheard > 0 {
+			ask(r.addr, o.cfg.BackOffMax/2)
+		}
 	}
 	if ctx.Err() != nil {
 		return nil
 	}
-	o.follower.heard(state.Epoch)
-	slices.SortFunc(state.Attempts, func(a, b Attempt) int { return strings.Compare(a.Addr, b.Addr) })
+	for _, addr := range slices.Sorted(maps.Keys(attempts)) {
+		state.Attempts = append(state.Attempts, attempts[addr])
+	}
 	o.setState(state)
 	return nil
 }
 
-// attempt connects to one address and fetches without waiting. A node in a newer epoch tells it, and is asked
+// attempt waits, connects to one address and fetches without waiting. A node in a newer epoch tells it, and is asked
 // again in that epoch.
-func (o *Observer) attempt(ctx context.Context, addr string, at position) result {
+func (o *Observer) attempt(ctx context.Context, addr string, at position, after time.Duration) result {
+	if after > 0 {
+		timer := time.NewTimer(after)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return result{addr: addr, err: ctx.Err()}
+		}
+	}
 	ctx, cancel := context.WithTimeout(ctx, o.cfg.AttemptTimeout)
 	defer cancel()
 	conn, err := o.cfg.Dialer.Dial(ctx, addr)
