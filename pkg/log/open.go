@@ -68,16 +68,21 @@ func (l *Log) open(rec *Recovery) error {
 	return l.finishOpen(clean, rec)
 }
 
+// makeDir makes a directory and those above it, durably.
 func makeDir(fsys vfs.FS, dir string) error {
 	if _, err := fsys.Stat(dir); err == nil {
 		return nil
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
+	parent := filepath.Dir(filepath.Clean(dir))
+	if err := makeDir(fsys, parent); err != nil {
+		return err
+	}
 	if err := fsys.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	return fsys.SyncDir(filepath.Dir(filepath.Clean(dir)))
+	return fsys.SyncDir(parent)
 }
 
 // list opens the segments and notes the producer snapshots; leftovers of a crash are removed.

@@ -1,0 +1,263 @@
+package log
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/highwater-io/highwater/pkg/batch"
+	"github.com/highwater-io/highwater/pkg/ident"
+	"github.com/highwater-io/highwater/pkg/vfs"
+)
+
+// model is what a log should hold: the epoch of each record from start on. A record's content follows from its
+// epoch and offset.
+type model struct {
+	start  ident.Offset
+	epochs []ident.Epoch
+}
+
+func (m model) end() ident.Offset { return m.start + ident.Offset(len(m.epochs)) }
+
+func (m model) truncated(to ident.Offset) model {
+	if to < m.start {
+		return model{start: to}
+	}
+	return model{m.start, m.epochs[:min(to, m.end())-m.start]}
+}
+
+// holds says whether the log is a prefix of m.
+func (m model) holds(l *Log, records map[ident.Offset]string) error {
+	if l.EndOffset() > m.end() {
+		return fmt.Errorf("ends at %d, model at %d", l.EndOffset(), m.end())
+	}
+	for o := max(l.StartOffset(), m.start); o < l.EndOffset(); o++ {
+		want := string(value(m.epochs[o-m.start], o, 0))
+		if got := records[o]; len(got) < len(want) || got[:len(want)] != want {
+			return fmt.Errorf("record %d is %.20q, want %q", o, got, want)
+		}
+	}
+	return nil
+}
+
+// crashRun drives a log through a scenario, and before each change of the file system loses power in many ways
+// and looks at what a restart finds.
+type crashRun struct {
+	t       *testing.T
+	mem     *vfs.Mem
+	log     *Log
+	cfg     Config
+	before  model // what the log holds now
+	after   model // what it will hold once the step that is under way is done
+	flushed ident.Offset
+	seeds   uint64
+	cases   int
+	bases   []ident.Offset // of the batches
+	current string
+}
+
+func (c *crashRun) hook(op, path string) error {
+	switch op {
+	case vfs.OpRead, vfs.OpOpen, vfs.OpStat, vfs.OpReadDir, vfs.OpClose:
+		return nil
+	}
+	for _, keep := range []int{0, 50, 100} {
+		tries := uint64(1)
+		if keep == 50 {
+			tries = c.seeds
+		}
+		for seed := range tries {
+			c.cases++
+			clone := c.mem.CrashClone(rand.New(rand.NewPCG(seed, uint64(c.cases))), keep)
+			if err := c.verify(clone, keep, rand.New(rand.NewPCG(uint64(c.cases), 7))); err != nil {
+				c.t.Fatalf("case %d (%s, before %s %s, keep %d %%, seed %d): %v", c.cases, c.current, op, path, keep, seed, err)
+			}
+		}
+	}
+	return nil
+}
+
+// verify restarts on what the crash has left.
+func (c *crashRun) verify(disk *vfs.Mem, keep int, rng *rand.Rand) error {
+	cfg := c.cfg
+	cfg.StopOnCorruption = rng.IntN(2) == 0
+	cfg.StartOffset = c.before.start
+	if rng.IntN(2) == 0 {
+		cfg.RecoveryPoint = min(c.flushed, c.after.end())
+	}
+	if rng.IntN(4) == 0 {
+		disk = crashInRecovery(disk, cfg, rng)
+	}
+	l, rec, err := Open(disk, "/data/t-0", cfg)
+	if err != nil {
+		return err
+	}
+	if rec.Corrupt {
+		return fmt.Errorf("taken for corruption: %v", rec.Repairs)
+	}
+	records := check(c.t, l)
+	if err := c.before.holds(l, records); err != nil {
+		if err2 := c.after.holds(l, records); err2 != nil {
+			return fmt.Errorf("not before: %w; not after: %w", err, err2)
+		}
+	}
+	floor := min(c.flushed, c.before.end(), c.after.end())
+	if keep == 100 {
+		floor = min(c.before.end(), c.after.end())
+	}
+	if c.after.start < c.before.start || c.after.start > c.before.end() || len(c.after.epochs) == 0 {
+		floor = 0 // truncated fully
+	}
+	if l.EndOffset() < floor {
+		return fmt.Errorf("ends at %d, but %d was flushed; %v", l.EndOffset(), floor, rec.Repairs)
+	}
+	if l.FlushedOffset() != l.EndOffset() {
+		return fmt.Errorf("flushed to %d of %d after recovery", l.FlushedOffset(), l.EndOffset())
+	}
+	if l.segments[0].base == 0 {
+		got := string(l.producers.encode())
+		l.producers.snapshots = nil
+		if err := l.rebuildProducers(nil); err != nil {
+			return err
+		}
+		if got != string(l.producers.encode()) {
+			return errors.New("producer state is not what the batches say")
+		}
+	}
+	return goOn(c.t, disk, l, cfg)
+}
+
+// crashInRecovery lets the restart itself be cut off by another crash.
+func crashInRecovery(disk *vfs.Mem, cfg Config, rng *rand.Rand) *vfs.Mem {
+	left := rng.IntN(12)
+	power := errors.New("power lost")
+	_, _, err := Open(vfs.Inject(disk, func(op, _ string) error {
+		if op == vfs.OpRead || op == vfs.OpOpen {
+			return nil
+		}
+		if left--; left < 0 {
+			return power
+		}
+		return nil
+	}), "/data/t-0", cfg)
+	if err != nil && !errors.Is(err, power) {
+		return disk // the next Open says so
+	}
+	return disk.CrashClone(rng, 50)
+}
+
+// goOn writes to the recovered log, closes it, and opens it once more.
+func goOn(t *testing.T, disk *vfs.Mem, l *Log, cfg Config) error {
+	end := l.EndOffset()
+	mustAppend(t, l, 1000, 2, 30)
+	mustClose(t, l)
+	cfg.CleanShutdown = true
+	again, rec, err := Open(disk, "/data/t-0", cfg)
+	if err != nil {
+		return err
+	}
+	if rec.Repaired() || again.EndOffset() != end+2 {
+		return fmt.Errorf("after a clean shutdown: ends at %d, want %d; %v", again.EndOffset(), end+2, rec.Repairs)
+	}
+	check(t, again)
+	return nil
+}
+
+// step does one thing; after is what the model will be.
+func (c *crashRun) step(name string, after model, do func() error) {
+	c.t.Helper()
+	c.current, c.after = name, after
+	if err := do(); err != nil {
+		c.t.Fatalf("%s: %v", name, err)
+	}
+	c.before = after
+	if c.log.EndOffset() != after.end() || c.log.StartOffset() != after.start {
+		c.t.Fatalf("%s: log is %d to %d, model %d to %d", name, c.log.StartOffset(), c.log.EndOffset(), after.start, after.end())
+	}
+	c.flushed = min(c.flushed, after.end())
+}
+
+func (c *crashRun) append(e ident.Epoch, n, size int) {
+	c.t.Helper()
+	after := model{c.before.start, append(append([]ident.Epoch{}, c.before.epochs...), make([]ident.Epoch, n)...)}
+	o := c.before.end()
+	sequence := int32(0)
+	if s := c.log.producers.byID[int64(e)]; s != nil && s.n > 0 {
+		sequence = batch.AddSequence(s.batches[s.n-1].lastSequence, 1)
+	}
+	b := batch.NewBuilder(0, -1, 1000+int64(o)).Producer(int64(e), 0, sequence)
+	c.bases = append(c.bases, o)
+	for i := range n {
+		after.epochs[len(after.epochs)-n+i] = e
+		b.Append(nil, value(e, o+ident.Offset(i), size))
+	}
+	c.step("append", after, func() error { _, err := c.log.AppendAsLeader(b.Build(), e); return err })
+}
+
+func (c *crashRun) flush() {
+	c.t.Helper()
+	c.step("flush", c.before, func() error {
+		o, err := c.log.Flush()
+		c.flushed = o
+		return err
+	})
+}
+
+// truncate truncates at the start of the batch that holds to.
+func (c *crashRun) truncate(to ident.Offset) {
+	c.t.Helper()
+	for c.bases[len(c.bases)-1] > to {
+		c.bases = c.bases[:len(c.bases)-1]
+	}
+	to = c.bases[len(c.bases)-1]
+	c.flushed = min(c.flushed, to)
+	c.step(fmt.Sprintf("truncate to %d", to), c.before.truncated(to), func() error { return c.log.Truncate(to) })
+}
+
+func newCrashRun(t *testing.T, cfg Config, seeds uint64) *crashRun {
+	c := &crashRun{t: t, mem: vfs.NewMem(), cfg: cfg, seeds: seeds}
+	c.current = "open"
+	l, _, err := Open(vfs.Inject(c.mem, c.hook), "/data/t-0", cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.log = l
+	return c
+}
+
+func TestEveryCrashLeavesAPrefixWithAllThatWasFlushed(t *testing.T) {
+	seeds := uint64(4)
+	if testing.Short() {
+		seeds = 1
+	}
+	c := newCrashRun(t, Config{SegmentBytes: 1500, IndexIntervalBytes: 300}, seeds)
+	for i := range 6 {
+		c.append(1, 1+i%3, 150)
+	}
+	c.flush()
+	for i := range 12 { // rolls, some of it unflushed
+		c.append(2, 2, 40+60*(i%4))
+		if i%5 == 4 {
+			c.flush()
+		}
+	}
+	c.truncate(c.before.end() - 5)
+	c.append(3, 2, 700)
+	c.append(3, 1, 700)
+	c.flush()
+	c.truncate(5) // back over several segments
+	for range 5 {
+		c.append(4, 1, 400)
+	}
+	c.flush()
+	start := c.before.start + 7
+	c.step("move the start", model{start, c.before.epochs[7:]}, func() error { return c.log.SetStartOffset(start) })
+	c.append(5, 2, 100)
+	c.step("truncate fully", model{start: 50}, func() error { return c.log.TruncateFully(50) })
+	c.flushed = 50
+	c.append(6, 2, 100)
+	c.flush()
+	c.append(6, 2, 600)
+	t.Logf("%d crashes", c.cases)
+}

@@ -1,0 +1,314 @@
+package log
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/highwater-io/highwater/pkg/epoch"
+	"github.com/highwater-io/highwater/pkg/ident"
+	"github.com/highwater-io/highwater/pkg/vfs"
+)
+
+func patch(t *testing.T, fsys vfs.FS, name string, change func(f vfs.File, size int64) error) {
+	t.Helper()
+	f, err := fsys.OpenFile("/data/t-0/"+name, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	size, err := f.Size()
+	if err == nil {
+		err = change(f, size)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func flipAt(pos int64) func(f vfs.File, size int64) error {
+	return func(f vfs.File, size int64) error {
+		if pos < 0 {
+			pos += size
+		}
+		b := make([]byte, 1)
+		if _, err := f.ReadAt(b, pos); err != nil {
+			return err
+		}
+		b[0] ^= 0x10
+		_, err := f.WriteAt(b, pos)
+		return err
+	}
+}
+
+// filled returns a file system with an unclosed log of 20 batches of two records in several segments, flushed.
+func filled(t *testing.T) (*vfs.Mem, []ident.Offset) {
+	t.Helper()
+	l, m := newLog(t, small)
+	for i := range 20 {
+		mustAppend(t, l, ident.Epoch(i/5), 2, 50)
+	}
+	mustFlush(t, l)
+	return m, l.Segments()
+}
+
+func TestKilledProcessLosesNothing(t *testing.T) {
+	m, segments := filled(t)
+	l, rec := mustOpen(t, m, small)
+	if rec.Repaired() || rec.Scanned == 0 || l.EndOffset() != 40 || l.FlushedOffset() != 40 || len(check(t, l)) != 40 {
+		t.Fatalf("%+v, end %d, flushed %d", rec, l.EndOffset(), l.FlushedOffset())
+	}
+	if diff := cmp.Diff(segments, l.Segments()); diff != "" {
+		t.Fatal(diff)
+	}
+	mustAppend(t, l, 4, 1, 10)
+	check(t, l)
+}
+
+func TestTornTailIsCutAtEveryByteAlsoOfTheMetadataLog(t *testing.T) {
+	for _, stop := range []bool{false, true} {
+		whole, segments := filled(t)
+		last := fileName(segments[len(segments)-1], logSuffix)
+		var size int64
+		patch(t, whole, last, func(f vfs.File, s int64) error { size = s; return nil })
+		for cut := size - 1; cut > 0; cut-- {
+			m := whole.CrashClone(nil, 100)
+			patch(t, m, last, func(f vfs.File, s int64) error { return f.Truncate(cut) })
+			cfg := small
+			cfg.StopOnCorruption = stop
+			l, rec := mustOpen(t, m, cfg)
+			if end := l.EndOffset(); end >= 40 || int64(end) < int64(segments[len(segments)-1]) {
+				t.Fatalf("cut at %d: end %d", cut, end)
+			}
+			if rec.Corrupt || rec.CutBytes != 0 && (rec.CutAt != l.EndOffset() || !rec.Repaired()) {
+				t.Fatalf("cut at %d: %+v", cut, rec)
+			}
+			check(t, l)
+		}
+	}
+}
+
+func TestZeroedTailSectorIsTornButAFlippedBitIsCorruption(t *testing.T) {
+	build := func() *vfs.Mem {
+		l, m := newLog(t, Config{})
+		for range 10 {
+			mustAppend(t, l, 0, 2, 400)
+		}
+		mustFlush(t, l)
+		return m
+	}
+	name := fileName(0, logSuffix)
+	metadata := Config{StopOnCorruption: true}
+
+	m := build()
+	patch(t, m, name, func(f vfs.File, size int64) error {
+		_, err := f.WriteAt(make([]byte, 512), 9*512)
+		return err
+	})
+	l, rec := mustOpen(t, m, metadata)
+	if rec.Corrupt || l.EndOffset() >= 12 || l.EndOffset() < 6 {
+		t.Fatalf("a sector that was never written: %+v, end %d", rec, l.EndOffset())
+	}
+	for _, pos := range []int64{16, 70, 2000, 4000, -1, -300} {
+		m := build()
+		patch(t, m, name, flipAt(pos))
+		if _, _, err := Open(m, "/data/t-0", metadata); !errors.Is(err, ErrCorrupt) {
+			t.Errorf("metadata log with a bit flipped at %d: %v", pos, err)
+		}
+		before := m.CrashClone(nil, 100)
+		l, rec := mustOpen(t, m, Config{})
+		if !rec.Corrupt || rec.CutAt != l.EndOffset() || l.EndOffset() >= 20 || rec.CutBytes == 0 {
+			t.Errorf("partition with a bit flipped at %d: %+v, end %d", pos, rec, l.EndOffset())
+		}
+		check(t, l)
+		if _, _, err := Open(before, "/data/t-0", metadata); !errors.Is(err, ErrCorrupt) {
+			t.Errorf("the refused log was changed: %v", err)
+		}
+	}
+}
+
+func TestFlippedLengthInTheMiddleOfTheMetadataLogIsCorruption(t *testing.T) {
+	m, segments := filled(t)
+	patch(t, m, fileName(segments[len(segments)-1], logSuffix), flipAt(9)) // length field: beyond the file
+	cfg := small
+	cfg.StopOnCorruption = true
+	if _, _, err := Open(m, "/data/t-0", cfg); !errors.Is(err, ErrCorrupt) {
+		t.Fatal(err)
+	}
+}
+
+func TestDamageBelowTheRecoveryPointIsCorruptionWhateverItLooksLike(t *testing.T) {
+	m, segments := filled(t)
+	last := segments[len(segments)-1]
+	patch(t, m, fileName(last, logSuffix), func(f vfs.File, size int64) error { return f.Truncate(size - 1) })
+	cfg := small
+	cfg.StopOnCorruption, cfg.RecoveryPoint = true, 40
+	if _, _, err := Open(m, "/data/t-0", cfg); !errors.Is(err, ErrCorrupt) {
+		t.Fatal(err)
+	}
+}
+
+func TestDamageInAnEarlierSegmentRemovesTheLaterOnes(t *testing.T) {
+	m, segments := filled(t)
+	patch(t, m, fileName(segments[2], logSuffix), func(f vfs.File, size int64) error { return f.Truncate(size - 1) })
+	l, rec := mustOpen(t, m, small)
+	if diff := cmp.Diff(segments[3:], rec.RemovedSegments); diff != "" {
+		t.Fatal(diff)
+	}
+	if diff := cmp.Diff(segments[:3], l.Segments()); diff != "" {
+		t.Fatal(diff)
+	}
+	check(t, l)
+	entries, err := m.ReadDir("/data/t-0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), fileName(segments[3], "")) {
+			t.Errorf("%s is still there", e.Name())
+		}
+	}
+}
+
+func TestRecoveryPointBoundsWhatIsScanned(t *testing.T) {
+	m, segments := filled(t)
+	cfg := small
+	cfg.RecoveryPoint = 40
+	l, rec := mustOpen(t, m, cfg)
+	if rec.Scanned == 0 || rec.Scanned > small.SegmentBytes || len(check(t, l)) != 40 {
+		t.Fatalf("scanned %d bytes with the recovery point at the end", rec.Scanned)
+	}
+	if len(segments) != len(l.Segments()) || len(l.Epochs()) != 4 {
+		t.Fatalf("%v, %v", l.Segments(), l.Epochs())
+	}
+}
+
+func TestIndexesAreMadeAgainWhenMissingOrWrong(t *testing.T) {
+	for name, damage := range map[string]func(m *vfs.Mem, segment ident.Offset){
+		"missing": func(m *vfs.Mem, s ident.Offset) { m.Remove("/data/t-0/" + fileName(s, indexSuffix)) },
+		"time index missing": func(m *vfs.Mem, s ident.Offset) {
+			m.Remove("/data/t-0/" + fileName(s, timeIndexSuffix))
+		},
+		"wrong": func(m *vfs.Mem, s ident.Offset) { patch(t, m, fileName(s, indexSuffix), flipAt(6)) },
+		"zero": func(m *vfs.Mem, s ident.Offset) {
+			patch(t, m, fileName(s, indexSuffix), func(f vfs.File, size int64) error {
+				_, err := f.WriteAt(make([]byte, size), 0)
+				return err
+			})
+		},
+		"half": func(m *vfs.Mem, s ident.Offset) {
+			patch(t, m, fileName(s, indexSuffix), func(f vfs.File, size int64) error { return f.Truncate(size - 3) })
+		},
+	} {
+		m, segments := filled(t)
+		want, err := vfs.ReadFile(m, "/data/t-0/"+fileName(segments[1], indexSuffix))
+		if err != nil || len(want) == 0 {
+			t.Fatalf("index of %d bytes, %v", len(want), err)
+		}
+		damage(m, segments[1])
+		l, rec := mustOpen(t, m, small)
+		if !slices.Equal(rec.RebuiltIndexes, segments[1:2]) {
+			t.Errorf("%s: rebuilt %v", name, rec.RebuiltIndexes)
+		}
+		check(t, l)
+		if got, err := vfs.ReadFile(m, "/data/t-0/"+fileName(segments[1], indexSuffix)); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: index differs from the one of the append, %v", name, err)
+		}
+		damage(m, segments[0])
+		cfg := small
+		cfg.RecoveryPoint = 40 // the first segment is not scanned, and its index needed
+		l, _ = mustOpen(t, m, cfg)
+		check(t, l)
+	}
+}
+
+func TestMissingIndexAfterCleanShutdownIsMadeAgain(t *testing.T) {
+	m, segments := filled(t)
+	l, _ := mustOpen(t, m, small)
+	mustClose(t, l)
+	last := segments[len(segments)-1]
+	if err := m.Remove("/data/t-0/" + fileName(last, indexSuffix)); err != nil {
+		t.Fatal(err)
+	}
+	cfg := small
+	cfg.CleanShutdown = true
+	l, rec := mustOpen(t, m, cfg)
+	if !slices.Equal(rec.RebuiltIndexes, []ident.Offset{last}) || l.EndOffset() != 40 {
+		t.Fatalf("%+v, end %d", rec, l.EndOffset())
+	}
+	check(t, l)
+}
+
+func TestDamageAfterCleanShutdownIsFoundInTheLastSegment(t *testing.T) {
+	m, segments := filled(t)
+	l, _ := mustOpen(t, m, small)
+	mustClose(t, l)
+	patch(t, m, fileName(segments[len(segments)-1], logSuffix), func(f vfs.File, size int64) error { return f.Truncate(size - 1) })
+	cfg := small
+	cfg.CleanShutdown = true
+	l, rec := mustOpen(t, m, cfg)
+	if rec.CutBytes == 0 || l.EndOffset() != 38 {
+		t.Fatalf("%+v, end %d", rec, l.EndOffset())
+	}
+}
+
+func TestEpochsAreRebuiltFromTheBatchesEpochZeroIncluded(t *testing.T) {
+	want := []epoch.Entry{{Epoch: 0, Start: 0}, {Epoch: 1, Start: 10}, {Epoch: 2, Start: 20}, {Epoch: 3, Start: 30}}
+	for name, content := range map[string]string{"missing": "", "garbage": "0\n7\n", "stale": "0\n1\n9 90\n"} {
+		for _, point := range []ident.Offset{0, 40} {
+			m, _ := filled(t)
+			file := "/data/t-0/" + EpochCheckpointFile
+			if content == "" {
+				if err := m.Remove(file); err != nil {
+					t.Fatal(err)
+				}
+			} else if err := vfs.WriteFileAtomic(m, file, []byte(content)); err != nil {
+				t.Fatal(err)
+			}
+			if content != "" && name == "stale" && point > 0 {
+				continue // below the recovery point the file is what is trusted
+			}
+			cfg := small
+			cfg.RecoveryPoint = point
+			l, _ := mustOpen(t, m, cfg)
+			if diff := cmp.Diff(want, l.Epochs()); diff != "" {
+				t.Errorf("%s, recovery point %d: %s", name, point, diff)
+			}
+		}
+	}
+}
+
+func TestLeftoversAreRemovedAndCompactionsRefused(t *testing.T) {
+	m, _ := filled(t)
+	for _, name := range []string{fileName(0, logSuffix) + deletedSuffix, fileName(7, indexSuffix), fileName(0, logSuffix) + cleanedSuffix} {
+		if err := vfs.WriteFile(m, "/data/t-0/"+name, []byte("x"), true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, rec := mustOpen(t, m, small)
+	if len(rec.Repairs) != 3 {
+		t.Fatalf("repairs: %q", rec.Repairs)
+	}
+	if err := vfs.WriteFile(m, "/data/t-0/"+fileName(0, logSuffix)+swapSuffix, nil, true); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := Open(m, "/data/t-0", small); err == nil || !strings.Contains(err.Error(), "start Kafka") {
+		t.Fatalf("a .swap file: %v", err)
+	}
+}
+
+func TestLogThatEndsBelowItsStartIsEmptied(t *testing.T) {
+	m, _ := filled(t)
+	cfg := small
+	cfg.StartOffset = 77
+	l, rec := mustOpen(t, m, cfg)
+	if l.StartOffset() != 77 || l.EndOffset() != 77 || !rec.Repaired() {
+		t.Fatalf("%d to %d, %+v", l.StartOffset(), l.EndOffset(), rec)
+	}
+}
