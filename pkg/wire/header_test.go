@@ -149,3 +149,25 @@ func FuzzParseRequest(f *testing.F) {
 		}
 	})
 }
+
+// FuzzParseResponse: whatever a server answers, no panic.
+func FuzzParseResponse(f *testing.F) {
+	for _, row := range TableFor(Controller) {
+		req := kmsg.RequestForKey(row.Key)
+		req.SetVersion(row.Max)
+		f.Add(AppendResponse(nil, Header{Key: row.Key, Version: row.Max, CorrelationID: 1}, req.ResponseKind()), row.Key, row.Max)
+	}
+	f.Fuzz(func(t *testing.T, b []byte, key, version int16) {
+		row, ok := TableFor(Controller).Lookup(key)
+		if !ok || version < row.Min || version > row.Max {
+			return
+		}
+		req := kmsg.RequestForKey(key)
+		req.SetVersion(version)
+		resp := req.ResponseKind()
+		resp.SetVersion(version)
+		if _, err := ParseResponse(b, resp); err == nil && len(b) < 4 {
+			t.Fatal("a response without a correlation id was taken")
+		}
+	})
+}
