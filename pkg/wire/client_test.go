@@ -296,11 +296,6 @@ func TestPeerReconnectsWithBackOffAndNamesTheLastError(t *testing.T) {
 	if took := time.Since(begun); took < 50*time.Millisecond {
 		t.Fatalf("four attempts within %v", took)
 	}
-	ctx, cancel := context.WithTimeout(testContext(t), time.Millisecond)
-	defer cancel()
-	if _, err := peer.Request(ctx, kmsg.NewPtrDescribeClusterRequest()); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "refused by the test") {
-		t.Fatalf("during the back-off: %v", err)
-	}
 	refuse.Store(false)
 	for range 2 {
 		if _, err := peer.Request(testContext(t), kmsg.NewPtrDescribeClusterRequest()); err != nil {
@@ -321,6 +316,20 @@ func TestPeerReconnectsWithBackOffAndNamesTheLastError(t *testing.T) {
 	pool.Drop(addr)
 	if _, err := peer.Request(testContext(t), kmsg.NewPtrDescribeClusterRequest()); !errors.Is(err, ErrConnClosed) {
 		t.Fatalf("after Drop: %v", err)
+	}
+}
+
+func TestRequestDuringBackOffEndsWithItsContextAndSaysWhatFailedBefore(t *testing.T) {
+	pool := &Pool{BackOffMin: time.Hour, BackOffMax: time.Hour, Dialer: &Dialer{
+		DialContext: func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("refused by the test") }}}
+	defer pool.Close()
+	if _, err := pool.Request(testContext(t), "down:1", fetchRequest(0)); err == nil {
+		t.Fatal("no error")
+	}
+	ctx, cancel := context.WithTimeout(testContext(t), time.Millisecond)
+	defer cancel()
+	if _, err := pool.Request(ctx, "down:1", fetchRequest(0)); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "refused by the test") {
+		t.Fatalf("during the back-off: %v", err)
 	}
 }
 
