@@ -43,8 +43,8 @@ type Config struct {
 	// Seed starts the jitter. Nodes of one quorum should have different ones.
 	Seed uint64
 
-	// Mutation breaks one rule on purpose. Only the simulator's mutation check sets it.
-	Mutation Mutation
+	// Mutant breaks one rule on purpose. Only the simulator's mutation check sets it.
+	Mutant Mutant
 }
 
 // Defaults. From the death of a leader to writable metadata they give about 0.8 s in the middle: a follower
@@ -109,30 +109,30 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// Mutation names a rule that is broken on purpose, to see that the simulator notices.
-type Mutation string
+// Mutant names a rule that is broken on purpose, to see that the simulator notices.
+type Mutant string
 
 // The rules that can be broken inside the core. Those about the disk (a vote or a log that is not fsynced)
 // are broken by the simulator's disk instead.
 const (
 	// MutateCommitOldEpoch commits entries of earlier epochs by counting replicas (figure 8 of the Raft paper).
-	MutateCommitOldEpoch Mutation = "commit-old-epoch"
+	MutateCommitOldEpoch Mutant = "commit-old-epoch"
 	// MutateCountUnflushed counts the leader's own appended records before they are fsynced (KAFKA-10533).
-	MutateCountUnflushed Mutation = "count-unflushed"
+	MutateCountUnflushed Mutant = "count-unflushed"
 	// MutateFetchUnflushed acknowledges, as a follower, what is appended and not yet fsynced.
-	MutateFetchUnflushed Mutation = "fetch-unflushed"
+	MutateFetchUnflushed Mutant = "fetch-unflushed"
 	// MutateVoteAnyLog votes for candidates whose log is behind.
-	MutateVoteAnyLog Mutation = "vote-any-log"
+	MutateVoteAnyLog Mutant = "vote-any-log"
 	// MutateVoteTwice forgets for whom it voted in this epoch.
-	MutateVoteTwice Mutation = "vote-twice"
+	MutateVoteTwice Mutant = "vote-twice"
 	// MutateLeadAgain goes on as leader of the same epoch after a restart (KAFKA-10661).
-	MutateLeadAgain Mutation = "lead-again"
+	MutateLeadAgain Mutant = "lead-again"
 	// MutateIgnoreDivergence takes a diverging answer for an empty one, and leaders don't look for divergence.
-	MutateIgnoreDivergence Mutation = "ignore-divergence"
+	MutateIgnoreDivergence Mutant = "ignore-divergence"
 	// MutateMinorityCommit commits with half of the voters.
-	MutateMinorityCommit Mutation = "minority-commit"
+	MutateMinorityCommit Mutant = "minority-commit"
 	// MutateNoCheckQuorum never resigns, even when nobody fetches any more (KAFKA-15489).
-	MutateNoCheckQuorum Mutation = "no-check-quorum"
+	MutateNoCheckQuorum Mutant = "no-check-quorum"
 )
 
 // ReplicaKey is a replica's identity: its node id and the id of its metadata directory, so that a node whose

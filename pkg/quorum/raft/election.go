@@ -67,7 +67,7 @@ func (n *Node) grantVote(m *VoteRequest) bool {
 	switch {
 	case n.vote.Voted == m.Candidate:
 		return true
-	case n.vote.Voted != Nobody && n.cfg.Mutation != MutateVoteTwice:
+	case n.vote.Voted != Nobody && n.cfg.Mutant != MutateVoteTwice:
 		return false
 	case n.vote.Leader >= 0:
 		return false
@@ -81,7 +81,7 @@ func (n *Node) grantVote(m *VoteRequest) bool {
 
 // upToDate: the candidate's log goes at least as far as ours, so that it holds all that is committed.
 func (n *Node) upToDate(m *VoteRequest) bool {
-	if n.cfg.Mutation == MutateVoteAnyLog {
+	if n.cfg.Mutant == MutateVoteAnyLog {
 		return true
 	}
 	if last := n.lastEpoch(); m.LastEpoch != last {

@@ -81,7 +81,7 @@ func (n *Node) serveFetch(token uint64, m *FetchRequest) {
 // divergence compares a fetcher's position with the log and says how far the two can agree; nil when the
 // fetcher's log is a prefix.
 func (n *Node) divergence(offset ident.Offset, lastEpoch ident.Epoch) *EpochEnd {
-	if offset == 0 && n.log.StartOffset() == 0 || n.cfg.Mutation == MutateIgnoreDivergence {
+	if offset == 0 && n.log.StartOffset() == 0 || n.cfg.Mutant == MutateIgnoreDivergence {
 		return nil
 	}
 	epoch, end, ok := n.log.EpochEndOffset(lastEpoch)

@@ -17,6 +17,8 @@ type fetcher struct {
 	// appending: fetched records are on their way into the log; highWatermark is what came with them.
 	appending     bool
 	highWatermark ident.Offset
+	// truncating: the log is about to be cut.
+	truncating bool
 	// askOther: the last fetch failed; a node that may not stand asks somebody else in between (KAFKA-17030,
 	// KAFKA-19354), rotation says whom.
 	askOther bool
@@ -41,10 +43,13 @@ func (n *Node) fetchDue() ident.Instant {
 // fetchBlocked: a fetch says that all below its offset is on disk, so it waits until that is so. Observers
 // wait too: the leader may already count one that does not know yet that it became a voter.
 func (n *Node) fetchBlocked() bool {
-	if n.cfg.Mutation == MutateFetchUnflushed {
-		return n.fetch.appending
+	if n.fetch.appending || n.fetch.truncating {
+		return true
 	}
-	return n.fetch.appending || n.flushed < n.log.EndOffset()
+	if n.cfg.Mutant == MutateFetchUnflushed {
+		return false
+	}
+	return n.flushed < n.log.EndOffset()
 }
 
 // fetchTarget is the leader, or, while none is known or an observer can't reach it, each voter in turn.
@@ -79,7 +84,6 @@ func (n *Node) maybeFetch() {
 	}
 	if n.role != Follower || to != n.vote.Leader {
 		f.rotation++
-		f.askOther = false
 	}
 	f.to, f.epoch, f.offset = to, n.vote.Epoch, n.log.EndOffset()
 	f.deadline = n.now.Add(n.cfg.FetchMaxWait + n.cfg.RequestTimeout)
@@ -99,7 +103,7 @@ func (n *Node) maybeFetch() {
 func (n *Node) fetchFailed(why error) {
 	n.trouble = why
 	n.fetch.retryAt = n.retryAt()
-	n.fetch.askOther = true
+	n.fetch.askOther = n.role == Follower && n.fetch.to == n.vote.Leader
 }
 
 func (n *Node) onFetchResponse(r Response) {
@@ -118,7 +122,7 @@ func (n *Node) onFetchResponse(r Response) {
 	role := n.role
 	n.learn(m.Current)
 	if m.Code != None {
-		if m.Code != NotLeaderOrFollower || n.role == role && n.vote.Epoch == epoch {
+		if n.role == role && n.vote.Epoch == epoch {
 			n.fetchFailed(fmt.Errorf("fetch from node %d at offset %d, epoch %d: error %d", from, offset, epoch, m.Code))
 		}
 		if m.Code == OffsetOutOfRange {
@@ -129,7 +133,7 @@ func (n *Node) onFetchResponse(r Response) {
 	}
 	// Used only if it comes from the leader that is followed now, in the epoch and at the position that it
 	// was asked for.
-	if n.role != Follower || from != n.vote.Leader || epoch != n.vote.Epoch || offset != n.log.EndOffset() || f.appending {
+	if n.role != Follower || from != n.vote.Leader || epoch != n.vote.Epoch || offset != n.log.EndOffset() || n.fetchBlocked() {
 		f.retryAt = n.retryAt()
 		return
 	}
@@ -154,7 +158,7 @@ func (n *Node) onFetchResponse(r Response) {
 // onDiverging cuts the log to where it can still agree with the leader's. What is committed is never cut: if
 // the leader lacks it, the quorum is broken and going on would make it worse (KAFKA-12460).
 func (n *Node) onDiverging(d EpochEnd) {
-	if n.cfg.Mutation == MutateIgnoreDivergence {
+	if n.cfg.Mutant == MutateIgnoreDivergence {
 		n.fetch.retryAt = n.retryAt()
 		return
 	}
@@ -174,6 +178,7 @@ func (n *Node) onDiverging(d EpochEnd) {
 	case to >= end:
 		n.fetchFailed(fmt.Errorf("leader %d says that the logs diverge at epoch %d, offset %d, but the log ends at %d", n.vote.Leader, d.Epoch, d.End, end))
 	default:
+		n.fetch.truncating = true
 		n.out.Truncate = &to
 	}
 }

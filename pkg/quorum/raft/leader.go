@@ -118,7 +118,7 @@ func (n *Node) advanceHighWatermark() {
 		end := ident.UnknownOffset
 		if v.Key == n.cfg.Self {
 			end = n.flushed
-			if n.cfg.Mutation == MutateCountUnflushed {
+			if n.cfg.Mutant == MutateCountUnflushed {
 				end = n.log.EndOffset()
 			}
 		} else if r := n.lead.find(v.Key); r != nil {
@@ -128,14 +128,14 @@ func (n *Node) advanceHighWatermark() {
 	}
 	slices.Sort(ends)
 	held := ends[len(ends)-voters.Majority()]
-	if n.cfg.Mutation == MutateMinorityCommit && len(ends) > 1 {
+	if n.cfg.Mutant == MutateMinorityCommit && len(ends) > 1 {
 		held = ends[len(ends)-voters.Majority()+1]
 	}
 	if held > n.log.EndOffset() {
 		n.fatal("a majority fetches from %d, beyond the log's end %d", held, n.log.EndOffset())
 		return
 	}
-	if held <= n.lead.epochStart && n.cfg.Mutation != MutateCommitOldEpoch {
+	if held <= n.lead.epochStart && n.cfg.Mutant != MutateCommitOldEpoch {
 		return
 	}
 	before := n.highWatermark
@@ -161,7 +161,7 @@ func (n *Node) checkQuorumDeadline() ident.Instant {
 			contacts = append(contacts, r.contact)
 		}
 	}
-	if need <= 0 || need > len(contacts) || n.cfg.Mutation == MutateNoCheckQuorum {
+	if need <= 0 || need > len(contacts) || n.cfg.Mutant == MutateNoCheckQuorum {
 		return ident.Never
 	}
 	slices.Sort(contacts)

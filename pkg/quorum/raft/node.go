@@ -87,6 +87,7 @@ func (n *Node) Step(now ident.Instant, ev Event, out *Effects) {
 		n.fetch.appending = false
 		n.fetchFailed(ev.Err)
 	case TruncateDone:
+		n.fetch.truncating = false
 		n.flushed = min(n.flushed, ev.To)
 		n.setVoters(n.voters.truncate(ev.To))
 	case FlushDone:
@@ -114,7 +115,7 @@ func (n *Node) start() {
 	}
 	self := n.cfg.Self
 	switch v := n.vote; {
-	case v.Leader == self.ID && n.cfg.Mutation == MutateLeadAgain:
+	case v.Leader == self.ID && n.cfg.Mutant == MutateLeadAgain:
 		n.startLeading([]ident.NodeID{self.ID})
 	case v.Leader == self.ID:
 		n.becomeResigned(v.Epoch, nil)

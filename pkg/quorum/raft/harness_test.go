@@ -1,0 +1,292 @@
+package raft_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/highwater-io/highwater/pkg/epoch"
+	"github.com/highwater-io/highwater/pkg/ident"
+	"github.com/highwater-io/highwater/pkg/quorum/raft"
+)
+
+// fakeLog holds one epoch per record; a "record" on the fake wire is one byte, its epoch.
+type fakeLog struct {
+	records []ident.Epoch
+	table   epoch.Table
+	start   ident.Offset
+}
+
+func (l *fakeLog) StartOffset() ident.Offset { return l.start }
+func (l *fakeLog) EndOffset() ident.Offset   { return ident.Offset(len(l.records)) }
+
+func (l *fakeLog) LatestEpoch() (ident.Epoch, bool) { return l.table.Latest() }
+
+func (l *fakeLog) EpochEndOffset(e ident.Epoch) (ident.Epoch, ident.Offset, bool) {
+	return l.table.EndOffsetFor(e, l.EndOffset())
+}
+
+func (l *fakeLog) append(e ident.Epoch, count int) {
+	l.table.Assign(e, l.EndOffset())
+	for range count {
+		l.records = append(l.records, e)
+	}
+}
+
+func (l *fakeLog) truncate(to ident.Offset) {
+	l.records = l.records[:to]
+	l.table.TruncateFromEnd(to)
+}
+
+func (l *fakeLog) String() string {
+	var b strings.Builder
+	for i, e := range l.records {
+		if i > 0 && e == l.records[i-1] {
+			continue
+		}
+		end := i
+		for end < len(l.records) && l.records[end] == e {
+			end++
+		}
+		fmt.Fprintf(&b, "[%d..%d)e%d ", i, end, e)
+	}
+	return strings.TrimSpace(b.String())
+}
+
+func logOf(epochs ...ident.Epoch) *fakeLog {
+	l := &fakeLog{}
+	for _, e := range epochs {
+		l.append(e, 1)
+	}
+	return l
+}
+
+func dir(id ident.NodeID) ident.UUID { return ident.UUID{0: 0xd1, 15: byte(id)} }
+
+func keyOf(id ident.NodeID) raft.ReplicaKey { return raft.ReplicaKey{ID: id, DirectoryID: dir(id)} }
+
+func votersOf(ids ...ident.NodeID) raft.VoterSet {
+	var vs []raft.Voter
+	for _, id := range ids {
+		vs = append(vs, raft.Voter{Key: keyOf(id), Endpoints: []raft.Endpoint{{Name: "CONTROLLER", Host: fmt.Sprintf("node-%d", id), Port: 9093}}})
+	}
+	s, err := raft.NewVoterSet(vs...)
+	if err != nil {
+		panic(err)
+	}
+	return s
+}
+
+func config(id ident.NodeID) raft.Config {
+	return raft.Config{Self: keyOf(id), ClusterID: "c", Seed: 7}
+}
+
+// peer runs one Node over a fakeLog and does what its effects say, except that it sends nothing.
+type peer struct {
+	t      testing.TB
+	id     ident.NodeID
+	cfg    raft.Config
+	log    *fakeLog
+	saved  raft.VoteState
+	node   *raft.Node
+	voters []raft.VotersAt
+	// holdFlush leaves FlushDone to the test.
+	holdFlush bool
+	flushed   ident.Offset
+	saves     int
+
+	replies []raft.Reply
+	sends   []raft.Send
+	hw      []ident.Offset
+	leading []raft.EpochStart
+	leaders []raft.Leadership
+	fatal   error
+	// note gets a line for what is worth telling.
+	note func(format string, args ...any)
+	last string
+}
+
+func newPeer(t testing.TB, cfg raft.Config, log *fakeLog, vote raft.VoteState, voters raft.VoterSet) *peer {
+	p := &peer{
+		t: t, id: cfg.Self.ID, cfg: cfg, log: log, saved: vote,
+		voters: []raft.VotersAt{{Offset: raft.BootstrapOffset, Voters: voters}},
+		note:   func(string, ...any) {},
+	}
+	p.start(0)
+	return p
+}
+
+func (p *peer) start(now ident.Instant) {
+	p.t.Helper()
+	node, err := raft.New(p.cfg, p.log, p.saved, p.voters)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.node, p.flushed = node, p.log.EndOffset()
+	p.replies, p.sends, p.hw = nil, nil, nil
+	p.step(now, raft.Start{})
+}
+
+func (p *peer) step(now ident.Instant, ev raft.Event) {
+	p.t.Helper()
+	if p.fatal != nil {
+		return
+	}
+	events := []raft.Event{ev}
+	for len(events) > 0 {
+		var out raft.Effects
+		p.node.Step(now, events[0], &out)
+		events = append(events[1:], p.perform(&out)...)
+	}
+	if d := p.node.NextDeadline(); d <= now && p.fatal == nil {
+		p.t.Fatalf("node %d: after a step at %d the next deadline is %d: a loop would spin", p.id, now, d)
+	}
+}
+
+func (p *peer) perform(out *raft.Effects) (done []raft.Event) {
+	if out.Fatal != nil {
+		p.fatal = out.Fatal
+		p.note("FATAL %v", out.Fatal)
+		return nil
+	}
+	if out.SaveVote != nil {
+		p.saved = *out.SaveVote
+		p.saves++
+		if f := p.log.EndOffset(); f > p.flushed {
+			p.flushed = f
+			done = append(done, raft.FlushDone{End: f})
+		}
+	}
+	if out.Truncate != nil {
+		p.note("truncates to %d", *out.Truncate)
+		p.log.truncate(*out.Truncate)
+		p.flushed = min(p.flushed, *out.Truncate)
+		done = append(done, raft.TruncateDone{To: *out.Truncate})
+	}
+	if s := out.LeaderStart; s != nil {
+		ev := raft.AppendDone{}
+		p.log.append(s.Epoch, 1)
+		if s.Bootstrap != nil {
+			p.log.append(s.Epoch, 2)
+			ev.Voters = []raft.VotersAt{{Offset: p.log.EndOffset() - 1, Voters: s.Bootstrap}}
+		}
+		ev.End = p.log.EndOffset()
+		done = append(done, ev)
+	}
+	if a := out.Append; a != nil {
+		done = append(done, p.appendFetched(a))
+	}
+	if out.FlushWanted && !p.holdFlush {
+		p.flushed = p.log.EndOffset()
+		done = append(done, raft.FlushDone{End: p.flushed})
+	}
+	for _, r := range out.Reads {
+		end := min(p.log.EndOffset(), r.Offset+ident.Offset(max(1, r.MaxBytes)))
+		for _, e := range p.log.records[r.Offset:end] {
+			r.Response.Records = append(r.Response.Records, byte(e))
+		}
+		p.replies = append(p.replies, raft.Reply{Token: r.Token, Msg: r.Response})
+	}
+	p.replies = append(p.replies, out.Replies...)
+	p.sends = append(p.sends, out.Sends...)
+	if out.HighWatermark != nil {
+		p.hw = append(p.hw, *out.HighWatermark)
+	}
+	if out.Leading != nil {
+		p.leading = append(p.leading, *out.Leading)
+	}
+	if out.Leadership != nil {
+		p.leaders = append(p.leaders, *out.Leadership)
+	}
+	if now := fmt.Sprintf("%s epoch %d", p.node.Role(), p.node.Epoch()); now != p.last {
+		p.last = now
+		p.note("%s", now)
+	}
+	return done
+}
+
+func (p *peer) appendFetched(a *raft.FetchedRecords) raft.Event {
+	if a.Offset != p.log.EndOffset() {
+		return raft.AppendRefused{Err: fmt.Errorf("offset %d, log ends at %d", a.Offset, p.log.EndOffset())}
+	}
+	for _, e := range a.Records {
+		if ident.Epoch(e) > a.Epoch {
+			break
+		}
+		p.log.append(ident.Epoch(e), 1)
+	}
+	return raft.AppendDone{End: p.log.EndOffset()}
+}
+
+func (p *peer) flush(now ident.Instant) {
+	p.flushed = p.log.EndOffset()
+	p.step(now, raft.FlushDone{End: p.flushed})
+}
+
+// ask delivers a request and returns the reply, nil when it has to wait.
+func (p *peer) ask(now ident.Instant, m raft.Message) raft.Message {
+	p.t.Helper()
+	p.replies = nil
+	p.step(now, raft.Request{Token: 99, Msg: m})
+	return p.replyTo(99)
+}
+
+func (p *peer) replyTo(token uint64) raft.Message {
+	i := slices.IndexFunc(p.replies, func(r raft.Reply) bool { return r.Token == token })
+	if i < 0 {
+		return nil
+	}
+	return p.replies[i].Msg
+}
+
+// take returns and forgets the sends.
+func (p *peer) take() []raft.Send {
+	s := p.sends
+	p.sends = nil
+	return s
+}
+
+// answerAll answers all sends at once.
+func (p *peer) answerAll(now ident.Instant, answer func(raft.Send) raft.Message) {
+	p.t.Helper()
+	for _, s := range p.take() {
+		if m := answer(s); m != nil {
+			p.step(now, raft.Response{From: s.To, Correlation: s.Correlation, Msg: m})
+		}
+	}
+}
+
+// elected makes a leader of 1, 2, 3 out of node 1 over the given log; nobody has fetched yet.
+func elected(t testing.TB, cfg raft.Config, log *fakeLog) (*peer, ident.Instant) {
+	t.Helper()
+	p := newPeer(t, cfg, log, raft.NoVote(), votersOf(1, 2, 3))
+	return p, elect(t, p, p.node.NextDeadline())
+}
+
+// elect lets all others vote for p until it leads.
+func elect(t testing.TB, p *peer, now ident.Instant) ident.Instant {
+	t.Helper()
+	limit := now.Add(5 * time.Second)
+	for ; p.node.Role() != raft.Leader; now = now.Add(time.Millisecond) {
+		p.step(now, raft.Tick{})
+		p.answerAll(now, func(s raft.Send) raft.Message {
+			if m, ok := s.Msg.(*raft.VoteRequest); ok {
+				return &raft.VoteResponse{Granted: true, Current: raft.LeaderInfo{Leader: -1, Epoch: m.Epoch}}
+			}
+			return nil
+		})
+		if now > limit {
+			t.Fatalf("not elected: %s", p.node.Role())
+		}
+	}
+	return now
+}
+
+func fetch(id ident.NodeID, e ident.Epoch, offset ident.Offset, last ident.Epoch) *raft.FetchRequest {
+	return &raft.FetchRequest{
+		ClusterID: "c", Replica: keyOf(id), Epoch: e, Offset: offset, LastEpoch: last,
+		HighWatermark: raft.HighWatermarkNotNamed, MaxBytes: 1 << 20, MaxWait: 100 * time.Millisecond,
+	}
+}
