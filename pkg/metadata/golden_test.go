@@ -220,7 +220,7 @@ func difference(a, b *Image) string {
 		sign   string
 		im, in *Image
 	}{{"-", a, b}, {"+", b, a}} {
-		all := side.in.encodeAll()
+		all := encodeSeq(side.in.Records())
 		for r := range side.im.Records() {
 			if raw := Encode(nil, r); !bytes.Contains(all, raw) {
 				name, _ := TypeName(r.RecordType())

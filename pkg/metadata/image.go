@@ -1,7 +1,6 @@
 package metadata
 
 import (
-	"bytes"
 	"iter"
 
 	"github.com/highwater-io/highwater/pkg/ident"
@@ -164,13 +163,5 @@ func (im *Image) Equal(other *Image) bool {
 
 // SameState says whether both images say the same, whatever their positions.
 func (im *Image) SameState(other *Image) bool {
-	return im == other || bytes.Equal(im.encodeAll(), other.encodeAll())
-}
-
-func (im *Image) encodeAll() []byte {
-	var out []byte
-	for r := range im.Records() {
-		out = Encode(out, r)
-	}
-	return out
+	return im == other || sameRecords(im.Records(), other.Records())
 }

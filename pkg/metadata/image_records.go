@@ -46,8 +46,7 @@ func (im *Image) brokerRecords() iter.Seq[Record] {
 			}
 		}
 		for c := range im.controllers.values() {
-			if !yield(&RegisterControllerRecord{ControllerID: c.ID, IncarnationID: c.Incarnation, ZkMigrationReady: c.ZkMigrationReady,
-				EndPoints: c.Endpoints, Features: c.Features}) {
+			if !yield(c.record()) {
 				return
 			}
 		}
@@ -66,6 +65,11 @@ func (b *Broker) record(level Level) *RegisterBrokerRecord {
 		r.Version = max(r.Version, 3)
 	}
 	return r
+}
+
+func (c *Controller) record() *RegisterControllerRecord {
+	return &RegisterControllerRecord{ControllerID: c.ID, IncarnationID: c.Incarnation, ZkMigrationReady: c.ZkMigrationReady,
+		EndPoints: c.Endpoints, Features: c.Features}
 }
 
 func (im *Image) topicRecords() iter.Seq[Record] {

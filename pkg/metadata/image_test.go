@@ -57,10 +57,10 @@ func TestImagesNeverChange(t *testing.T) {
 				t.Fatal(err)
 			}
 			im = d.Image(ident.Offset(i), 1)
-			images, saved = append(images, im), append(saved, im.encodeAll())
+			images, saved = append(images, im), append(saved, encodeSeq(im.Records()))
 		}
 		for i, im := range images {
-			if !bytes.Equal(saved[i], im.encodeAll()) {
+			if !bytes.Equal(saved[i], encodeSeq(im.Records())) {
 				t.Fatalf("image %d of %d is not what it was", i, len(images))
 			}
 		}
@@ -114,6 +114,82 @@ func TestChangeSetsNameExactlyWhatDiffers(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestCompareFindsWhatADeltaOfTheRecordsFinds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		records, images := drawLog(t, rapid.IntRange(2, 60).Draw(t, "records"))
+		from := rapid.IntRange(0, len(records)-2).Draw(t, "from")
+		before, after := images[from], images[len(images)-1]
+		// A copy that shares nothing, as after a snapshot.
+		copied, _, err := ReadSnapshot(AppendSnapshot(nil, after, SnapshotHeader{}), after.SnapshotID())
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := Compare(before, copied)
+		if offset, epoch := after.Position(); !d.Image(offset, epoch).Equal(after) || d.Base() != before {
+			t.Fatal("the delta does not lead from base to next")
+		}
+		if d.Changed() == before.SameState(after) {
+			t.Fatalf("changed: %v", d.Changed())
+		}
+		full := NewDelta(before)
+		for _, r := range records[from+1:] {
+			if err := full.Replay(r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got, want := d.DeletedTopics(), full.DeletedTopics(); !slices.Equal(got, want) {
+			// A topic that was deleted and made again with the same id is none that is gone.
+			for _, topic := range want {
+				if _, again := after.TopicByID(topic.ID); !again && !slices.Contains(got, topic) {
+					t.Fatalf("deleted %v, want %v", got, want)
+				}
+			}
+		}
+		// Every partition raises its epoch with each change, so what was replayed differs and the other way round,
+		// but for a topic id that came back.
+		for _, id := range d.ChangedPartitions() {
+			if !slices.Contains(full.ChangedPartitions(), id) {
+				t.Fatalf("partition %s did not change", id)
+			}
+		}
+		for _, id := range full.ChangedPartitions() {
+			now, _ := after.Partition(id)
+			if old, ok := before.Partition(id); (!ok || !cmp.Equal(old, now)) && !slices.Contains(d.ChangedPartitions(), id) {
+				t.Fatalf("partition %s changed", id)
+			}
+		}
+		for _, id := range d.ChangedBrokers() {
+			if !slices.Contains(full.ChangedBrokers(), id) {
+				t.Fatalf("broker %d did not change", id)
+			}
+		}
+		for _, id := range full.ChangedBrokers() {
+			old, _ := before.Broker(id)
+			now, _ := after.Broker(id)
+			if !cmp.Equal(old, now) && !slices.Contains(d.ChangedBrokers(), id) {
+				t.Fatalf("broker %d changed", id)
+			}
+		}
+		for _, c := range d.ChangedConfigs() {
+			if !slices.Contains(full.ChangedConfigs(), c) {
+				t.Fatalf("config %v did not change", c)
+			}
+		}
+	})
+}
+
+func TestCompareSkipsWhatIsShared(t *testing.T) {
+	before := bigImage(t, 10)
+	after := shrink(t, before, ident.UUID{1, 0, 5})
+	d := Compare(before, after)
+	if got := d.ChangedPartitions(); len(got) != 1 || got[0] != (ident.TopicPartition{Topic: ident.UUID{1, 0, 5}, Index: 7}) {
+		t.Errorf("changed partitions: %v", got)
+	}
+	if Compare(after, after).Changed() {
+		t.Error("an image differs from itself")
+	}
 }
 
 func keysOf(c Config) func(func(string) bool) {

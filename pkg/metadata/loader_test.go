@@ -96,7 +96,7 @@ func TestAnOpenTransactionIsNotPublished(t *testing.T) {
 
 func TestControlBatchesMoveThePosition(t *testing.T) {
 	l := NewLoader(Empty(), -1)
-	leader := batch.LeaderChange{Version: 1, LeaderID: 1}
+	leader := batch.LeaderChange{LeaderID: 1}
 	raw := batch.NewBuilder(0, 4, 5).AppendControl(batch.LeaderChangeType, leader.Encode()).Build()
 	if err := l.Load(readOne(t, raw)); err != nil {
 		t.Fatal(err)

@@ -136,8 +136,8 @@ func nullable(p cmp.Path) bool {
 	return false
 }
 
-// sameRecord compares records; where a list can't be null, nil and empty are the same.
-var sameRecord = cmp.Options{
+// recordOptions compare records; where a list can't be null, nil and empty are the same.
+var recordOptions = cmp.Options{
 	cmp.FilterPath(func(p cmp.Path) bool { return !nullable(p) && p.Last().Type().Kind() == reflect.Slice },
 		cmp.FilterValues(func(x, y any) bool { return reflect.ValueOf(x).Len() == 0 && reflect.ValueOf(y).Len() == 0 },
 			cmp.Comparer(func(_, _ any) bool { return true }))),
@@ -156,7 +156,7 @@ func TestRecordsSurviveEncodingAndDecoding(t *testing.T) {
 		if err != nil {
 			t.Fatalf("decode %x: %v", raw, err)
 		}
-		if d := cmp.Diff(want, got, sameRecord); d != "" {
+		if d := cmp.Diff(want, got, recordOptions); d != "" {
 			t.Fatalf("%T (-want +got):\n%s", want, d)
 		}
 		if again := Encode(nil, got); !bytes.Equal(raw, again) {
@@ -310,7 +310,7 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%x decodes, its encoding does not: %v", raw, err)
 		}
-		if d := cmp.Diff(r, again, sameRecord); d != "" {
+		if d := cmp.Diff(r, again, recordOptions); d != "" {
 			t.Fatal(d)
 		}
 	})
