@@ -67,7 +67,7 @@ func (c *Controller) IncrementalAlterConfigs(now ident.Instant, request *kmsg.In
 	d := t.commit(response)
 	for _, r := range d.Records {
 		if r, ok := r.(*metadata.ConfigRecord); ok && r.Name == topicconfig.UncleanLeaderElectionEnable {
-			c.electionsDue = true
+			c.unsettled = true
 		}
 	}
 	return d

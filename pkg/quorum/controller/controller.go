@@ -26,10 +26,10 @@ type Controller struct {
 	now      ident.Instant // of the call that is being handled
 	deadline ident.Instant // what NextDeadline promised after the last call
 
-	sessions     map[ident.NodeID]*session
-	lastRecord   ident.Instant // when a record was last decided
-	nextBalance  ident.Instant
-	electionsDue bool // leaderless partitions are still to be looked at
+	sessions    map[ident.NodeID]*session
+	lastRecord  ident.Instant // when a record was last decided
+	nextBalance ident.Instant
+	unsettled   bool // settle has something to look at
 }
 
 // New returns a controller that is not active.
@@ -65,7 +65,7 @@ func (c *Controller) BecomeLeader(now ident.Instant, epoch ident.Epoch, committe
 	c.active, c.epoch, c.nextOffset = true, epoch, nextOffset
 	c.appended = newState(committed, c.cfg.TopicDefaults)
 	c.now, c.deadline = now, ident.Never
-	c.lastRecord, c.electionsDue, c.nextBalance = now, true, ident.Never
+	c.lastRecord, c.unsettled, c.nextBalance = now, true, ident.Never
 	if c.cfg.BalanceInterval > 0 {
 		c.nextBalance = now.Add(c.cfg.BalanceInterval)
 	}
@@ -118,7 +118,7 @@ func (c *Controller) LoseAppends(image *metadata.Image, nextOffset ident.Offset)
 	}
 	c.appended = newState(image, c.cfg.TopicDefaults)
 	c.nextOffset = nextOffset
-	c.electionsDue = true
+	c.unsettled = true
 	for id, s := range c.sessions {
 		b := c.appended.broker(id)
 		if b == nil {
@@ -180,7 +180,7 @@ func (c *Controller) plan() {
 		c.deadline = ident.Never
 		return
 	}
-	if c.electionsDue {
+	if c.unsettled {
 		c.deadline = c.now
 		return
 	}
@@ -199,7 +199,7 @@ func (c *Controller) Tick(now ident.Instant) []Decision {
 	c.enter(now)
 	defer c.plan()
 	decisions := c.expire()
-	decisions = append(decisions, c.finishElections()...)
+	decisions = append(decisions, c.settle()...)
 	decisions = append(decisions, c.balance()...)
 	if c.now >= c.lastRecord.Add(c.cfg.MaxIdleInterval) {
 		t := c.begin()

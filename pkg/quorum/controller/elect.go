@@ -111,39 +111,6 @@ func preferred(p *metadata.Partition) ident.NodeID {
 	return p.Replicas[0]
 }
 
-// electLeaderless elects leaders for the partitions without one, as far as they can be and while there is room;
-// done says whether all were looked at.
-func (t *tx) electLeaderless() (done bool) {
-	s := t.state()
-	for _, tp := range s.index.of(ident.NoNode) {
-		if !t.room() {
-			return false
-		}
-		topic, p := s.partition(tp)
-		ch := s.change(tp, p, ident.NoNode)
-		ch.election = s.automatic(topic)
-		if r := ch.record(); r != nil {
-			t.add(r)
-		}
-	}
-	return true
-}
-
-// finishElections goes on where a decision was full.
-func (c *Controller) finishElections() []Decision {
-	var decisions []Decision
-	for c.electionsDue {
-		t := c.begin()
-		c.electionsDue = !t.electLeaderless()
-		if len(t.records) > 0 {
-			d := t.commit(nil)
-			d.Reason = fmt.Sprintf("%d partitions without a leader get one", len(d.Records))
-			decisions = append(decisions, d)
-		}
-	}
-	return decisions
-}
-
 // maxBalance is how many leaders move in one round, as in Kafka.
 const maxBalance = 1000
 
@@ -154,8 +121,8 @@ func (c *Controller) balance() []Decision {
 		return nil
 	}
 	c.nextBalance = c.now.Add(c.cfg.BalanceInterval)
-	c.electionsDue = true
-	decisions := c.finishElections()
+	c.unsettled = true
+	decisions := c.settle()
 	t := c.begin()
 	s := t.state()
 	for topic := range s.image.Topics() {

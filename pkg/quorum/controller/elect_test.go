@@ -168,13 +168,14 @@ func TestBalancingIsPaced(t *testing.T) {
 	for i := range 3 {
 		ids = append(ids, h.create(fmt.Sprintf("t%d", i), slices.Repeat([][]int32{{1, 2}}, 30)...))
 	}
-	for !h.broker(1).Fenced {
-		h.heartbeat(1, func(r *kmsg.BrokerHeartbeatRequest) { r.WantFence = true })
-	}
+	h.heartbeat(1, func(r *kmsg.BrokerHeartbeatRequest) { r.WantFence = true })
+	h.tick()
 	h.heartbeat(1, nil)
 	for _, id := range ids {
 		for i := range int32(30) {
-			h.alter(h.proposal(2, id, i, 2, 1))
+			if code := h.alter(h.proposal(2, id, i, 2, 1)).ErrorCode; code != 0 {
+				t.Fatal(name(code))
+			}
 		}
 	}
 	h.run(h.c.nextBalance.Sub(h.now)-1, 1, 2)

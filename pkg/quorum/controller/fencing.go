@@ -7,12 +7,13 @@ import (
 	"github.com/highwater-io/highwater/pkg/metadata"
 )
 
-// leave takes the broker out of every ISR and moves what it leads, while there is room; done says whether nothing
-// is left to do. The last member of an ISR stays in it, without leading.
+// leave takes the broker out of the ISR of those partitions and moves what it leads of them. The last member of an
+// ISR stays in it, without leading. What finds no room in this decision is left to settle.
 func (t *tx) leave(id ident.NodeID, partitions []ident.TopicPartition) (done bool) {
 	s := t.state()
 	for _, tp := range partitions {
 		if !t.room() {
+			t.c.unsettled = true
 			return false
 		}
 		topic, p := s.partition(tp)
@@ -26,22 +27,79 @@ func (t *tx) leave(id ident.NodeID, partitions []ident.TopicPartition) (done boo
 	return true
 }
 
-// fence writes that the broker is fenced, and before it what follows for its partitions: both or, while there is
-// more than one decision can hold, only a part of the latter. done says whether it is the whole.
-func (t *tx) fence(b *metadata.Broker) (done bool) {
-	if !t.leave(b.ID, t.state().index.of(b.ID)) {
-		return false
-	}
+// leaveAll is leave of all that the broker is in.
+func (t *tx) leaveAll(id ident.NodeID) (done bool) { return t.leave(id, t.state().index.of(id)) }
+
+// fence writes that the broker is fenced, and before it what follows for its partitions.
+func (t *tx) fence(b *metadata.Broker) {
+	t.leaveAll(b.ID)
 	t.add(&metadata.BrokerRegistrationChangeRecord{BrokerID: b.ID, BrokerEpoch: b.Epoch, Fenced: metadata.Fence})
-	return true
 }
 
 // unfence writes that the broker is unfenced and elects leaders for the partitions that have none.
 func (t *tx) unfence(b *metadata.Broker) {
 	t.add(&metadata.BrokerRegistrationChangeRecord{BrokerID: b.ID, BrokerEpoch: b.Epoch, Fenced: metadata.Unfence})
-	if !t.electLeaderless() {
-		t.c.electionsDue = true
+	t.electLeaderless()
+}
+
+// electLeaderless elects leaders for the partitions without one, as far as they can be. What finds no room in this
+// decision is left to settle.
+func (t *tx) electLeaderless() (done bool) {
+	s := t.state()
+	for _, tp := range s.index.of(ident.NoNode) {
+		if !t.room() {
+			t.c.unsettled = true
+			return false
+		}
+		topic, p := s.partition(tp)
+		ch := s.change(tp, p, ident.NoNode)
+		ch.election = s.automatic(topic)
+		if r := ch.record(); r != nil {
+			t.add(r)
+		}
 	}
+	return true
+}
+
+// settle finishes what one decision could not hold, and what a leader before this one left unfinished: brokers that
+// may not be in sync leave, partitions without a leader get one. It takes as many decisions as it needs.
+func (c *Controller) settle() []Decision {
+	var decisions []Decision
+	for c.unsettled {
+		c.unsettled = false
+		t := c.begin()
+		if t.leaveInactive() {
+			t.electLeaderless()
+		}
+		if len(t.records) > 0 {
+			d := t.commit(nil)
+			d.Reason = fmt.Sprintf("%d partitions follow what happened to their brokers", len(d.Records))
+			decisions = append(decisions, d)
+		}
+	}
+	return decisions
+}
+
+func (t *tx) leaveInactive() (done bool) {
+	s := *t.state()
+	for id := range s.index.nodes() {
+		if !s.active(id) {
+			if !t.leaveAll(id) {
+				return false
+			}
+			continue
+		}
+		var offline []ident.TopicPartition
+		for _, tp := range s.index.of(id) {
+			if _, p := s.partition(tp); !s.directoryOnline(id, p) {
+				offline = append(offline, tp)
+			}
+		}
+		if !t.leave(id, offline) {
+			return false
+		}
+	}
+	return true
 }
 
 // expire fences the brokers whose session has ended. Each is decided on what the ones before it left behind
@@ -53,13 +111,11 @@ func (c *Controller) expire() []Decision {
 		if b == nil || b.Fenced || !c.expired(id) {
 			continue
 		}
-		for done := false; !done; {
-			t := c.begin()
-			done = t.fence(b)
-			d := t.commit(nil)
-			d.Reason = fmt.Sprintf("broker %d is fenced: nothing was heard of it for %s", id, c.now.Sub(c.sessions[id].contact))
-			decisions = append(decisions, d)
-		}
+		t := c.begin()
+		t.fence(b)
+		d := t.commit(nil)
+		d.Reason = fmt.Sprintf("broker %d is fenced: nothing was heard of it for %s", id, c.now.Sub(c.sessions[id].contact))
+		decisions = append(decisions, d)
 	}
 	return decisions
 }

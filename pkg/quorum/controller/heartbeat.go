@@ -58,14 +58,12 @@ func (c *Controller) BrokerHeartbeat(now ident.Instant, request *kmsg.BrokerHear
 	case next == unfenced && current == fenced:
 		t.unfence(b)
 	case next == fenced && current != fenced, next == shutdownNow && current != fenced:
-		if !t.fence(b) {
-			next = current // the rest with the next heartbeat
-		}
+		t.fence(b)
 	case next == controlledShutdown:
 		if !b.InControlledShutdown {
 			t.add(&metadata.BrokerRegistrationChangeRecord{BrokerID: id, BrokerEpoch: b.Epoch, InControlledShutdown: metadata.ControlledShutdown})
 		}
-		t.leave(id, t.state().index.of(id))
+		t.leaveAll(id)
 	}
 	response.IsCaughtUp, response.IsFenced, response.ShouldShutdown = caughtUp, next == fenced || next == shutdownNow, next == shutdownNow
 	d := t.commit(response)
@@ -144,8 +142,9 @@ func (t *tx) dirsOffline(b *metadata.Broker, offline [][16]byte) {
 			affected = append(affected, tp)
 		}
 	}
+	t.leave(b.ID, affected)
 	// A record can't say that no directory is left: it would read as no change. Such a broker stops by itself.
-	if t.leave(b.ID, affected) && len(left) > 0 {
+	if len(left) > 0 {
 		t.add(&metadata.BrokerRegistrationChangeRecord{BrokerID: b.ID, BrokerEpoch: b.Epoch, LogDirs: left})
 	}
 }

@@ -2,6 +2,8 @@ package controller
 
 import (
 	"cmp"
+	"iter"
+	"math"
 	"slices"
 
 	"github.com/benbjohnson/immutable"
@@ -99,9 +101,28 @@ func (x index) leads(node ident.NodeID) bool {
 	return found
 }
 
+// nodes goes through the brokers that lead or are in sync for something, in the order of their ids.
+func (x index) nodes() iter.Seq[ident.NodeID] {
+	return func(yield func(ident.NodeID) bool) {
+		it := x.entries.Iterator()
+		for it.Seek(firstOf(0)); !it.Done(); {
+			k, _, _ := it.Next()
+			if !yield(k.node) {
+				return
+			}
+			it.Seek(firstOf(k.node + 1))
+		}
+	}
+}
+
+// firstOf stands before all keys of the broker.
+func firstOf(node ident.NodeID) indexKey {
+	return indexKey{node: node, tp: ident.TopicPartition{Index: math.MinInt32}}
+}
+
 func (x index) each(node ident.NodeID, yield func(tp ident.TopicPartition, leader bool) bool) {
 	it := x.entries.Iterator()
-	it.Seek(indexKey{node: node, tp: ident.TopicPartition{Index: -1 << 31}})
+	it.Seek(firstOf(node))
 	for !it.Done() {
 		k, leader, _ := it.Next()
 		if k.node != node || !yield(k.tp, leader) {

@@ -58,11 +58,7 @@ func (c *Controller) BrokerRegistration(now ident.Instant, request *kmsg.BrokerR
 	if amends {
 		record.BrokerEpoch, record.Fenced, record.InControlledShutdown = existing.Epoch, existing.Fenced, existing.InControlledShutdown
 	} else {
-		if existing != nil && !t.leave(id, t.state().index.of(id)) {
-			// More than one decision can hold. The broker asks again and finds less left to do.
-			response.ErrorCode = kerr.DuplicateBrokerRegistration.Code
-			return t.commit(response)
-		}
+		t.leaveAll(id) // the old incarnation, or an old registration of which something is left
 		record.BrokerEpoch = int64(t.nextOffset())
 	}
 	t.add(record)
@@ -159,11 +155,7 @@ func (c *Controller) UnregisterBroker(now ident.Instant, request *kmsg.Unregiste
 		return c.answer(response)
 	}
 	t := c.begin()
-	if !t.leave(id, t.state().index.of(id)) {
-		response.ErrorCode = kerr.RequestTimedOut.Code
-		response.ErrorMessage = text("Broker %d is in more partitions than one step can change; part of it is done, ask again", id)
-		return t.commit(response)
-	}
+	t.leaveAll(id)
 	t.add(&metadata.UnregisterBrokerRecord{BrokerID: id, BrokerEpoch: b.Epoch})
 	d := t.commit(response)
 	d.Reason = fmt.Sprintf("broker %d is unregistered", id)
