@@ -53,7 +53,9 @@ func (b *Builder) AppendAt(timestampMs int64, key, value []byte, headers ...Reco
 	}
 	b.records = binary.AppendVarint(b.records, int64(len(body)))
 	b.records = append(b.records, body...)
-	b.h.MaxTimestamp = max(b.h.MaxTimestamp, timestampMs)
+	if b.h.MaxTimestamp = max(b.h.MaxTimestamp, timestampMs); b.h.NumRecords == 0 {
+		b.h.MaxTimestamp = timestampMs
+	}
 	b.h.NumRecords++
 	return b
 }

@@ -125,6 +125,14 @@ func (c *crashRun) verify(disk *vfs.Mem, keep int, rng *rand.Rand) error {
 			return errors.New("producer state is not what the batches say")
 		}
 	}
+	// What recovery calls flushed must outlive the next loss of power.
+	next, _, err := Open(disk.CrashClone(rng, 0), "/data/t-0", cfg)
+	if err != nil {
+		return err
+	}
+	if next.EndOffset() != l.FlushedOffset() {
+		return fmt.Errorf("recovery said %d was flushed, the next one finds %d", l.FlushedOffset(), next.EndOffset())
+	}
 	return goOn(c.t, disk, l, cfg)
 }
 
