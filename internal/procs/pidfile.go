@@ -84,3 +84,9 @@ func KillLeftovers(dir string) (int, error) {
 	}
 	return killed, nil
 }
+
+// Wait returns when the process has ended, or after a time.
+func (r Ref) Wait(atMost time.Duration) {
+	for deadline := time.Now().Add(atMost); r.Alive() && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	}
+}

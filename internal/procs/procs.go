@@ -50,7 +50,7 @@ func Start(spec Spec) (*Process, error) {
 	}
 	p := &Process{cmd: cmd, pidFile: spec.PidFile, started: time.Now(), done: make(chan struct{})}
 	if p.pidFile != "" {
-		if err := writePidFile(p.pidFile, cmd.Process.Pid); err != nil {
+		if err := WritePidFile(p.pidFile, cmd.Process.Pid); err != nil {
 			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 			_ = cmd.Wait()
 			return nil, err
@@ -120,7 +120,8 @@ func (p *Process) Stop(grace time.Duration) {
 	<-p.done
 }
 
-func writePidFile(name string, pid int) error {
+// WritePidFile writes the file by which other processes find a process.
+func WritePidFile(name string, pid int) error {
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return fmt.Errorf("write a pid file: %w", err)
 	}
