@@ -72,7 +72,9 @@ type PartitionSpec struct {
 	// +optional
 	Retention *Retention `json:"retention,omitempty"`
 
-	// config has further topic keys of Kafka. Keys that have a field of their own here are refused.
+	// config has further topic keys of Kafka. Keys that have a field of their own here are refused. On a topic that
+	// was made for its Partitions a key that is not here is set back to its default; on one that was adopted it is
+	// left alone.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 128 && k.matches('^[a-z][a-z0-9.]*$'))",message="config keys are Kafka topic keys: small letters, digits and dots"
@@ -234,6 +236,11 @@ type PartitionStatus struct {
 	// deletionPolicy is the effective policy of the topic.
 	// +optional
 	DeletionPolicy DeletionPolicy `json:"deletionPolicy,omitempty"`
+
+	// ownedPartitions is the number of partitions that the topic had when each of them had a Partition that made it.
+	// Only a topic that still has this number is deleted with its last Partition.
+	// +optional
+	OwnedPartitions *int32 `json:"ownedPartitions,omitempty"`
 
 	// replicas has one entry for each node of the assignment.
 	// +optional

@@ -264,6 +264,11 @@ func (in *PartitionStatus) DeepCopyInto(out *PartitionStatus) {
 		*out = new(int32)
 		**out = **in
 	}
+	if in.OwnedPartitions != nil {
+		in, out := &in.OwnedPartitions, &out.OwnedPartitions
+		*out = new(int32)
+		**out = **in
+	}
 	if in.Replicas != nil {
 		in, out := &in.Replicas, &out.Replicas
 		*out = make([]ReplicaStatus, len(*in))
