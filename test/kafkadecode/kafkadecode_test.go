@@ -17,8 +17,6 @@ import (
 	"github.com/highwater-io/highwater/pkg/vfs"
 )
 
-const golden = "../../pkg/metadata/testdata/kafka-4.1"
-
 var voters = batch.Voters{Voters: []batch.Voter{
 	{ID: 1000, DirectoryID: ident.UUID{1, 2, 3}, MaxKRaftVersion: 1, Endpoints: []batch.VoterEndpoint{{Name: "CONTROLLER", Host: "v-0.nodes", Port: 9093}}},
 	{ID: 1001, DirectoryID: ident.UUID{4, 5, 6}, MaxKRaftVersion: 1, Endpoints: []batch.VoterEndpoint{{Name: "CONTROLLER", Host: "v-1.nodes", Port: 65535}}},

@@ -111,7 +111,8 @@ func (a *admin) reassign(topic string, replicas []int32) {
 
 func (a *admin) transaction(topic string) {
 	step("a transaction on %s", topic)
-	cl, err := kgo.NewClient(kgo.SeedBrokers(a.seed), kgo.TransactionalID("golden"), kgo.DefaultProduceTopic(topic))
+	cl, err := kgo.NewClient(kgo.SeedBrokers(a.seed), kgo.TransactionalID("golden"), kgo.DefaultProduceTopic(topic),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	check(err)
 	defer cl.Close()
 	for _, end := range []kgo.TransactionEndTry{kgo.TryCommit, kgo.TryAbort} {
