@@ -3,6 +3,7 @@ package raft
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/highwater-io/highwater/pkg/ident"
 )
@@ -23,8 +24,8 @@ func NoVote() VoteState { return VoteState{Leader: ident.NoNode, Voted: Nobody} 
 type LogView interface {
 	StartOffset() ident.Offset
 	EndOffset() ident.Offset
-	// LatestEpoch is the epoch of the last record; false when there is none.
-	LatestEpoch() (ident.Epoch, bool)
+	// LatestEpoch is the epoch of the last record, UnknownEpoch when there is none.
+	LatestEpoch() ident.Epoch
 	// EpochEndOffset is the largest epoch not above e and where it ends; false when that can't be told.
 	EpochEndOffset(e ident.Epoch) (ident.Epoch, ident.Offset, bool)
 }
@@ -85,8 +86,8 @@ func (Resign) event()        {}
 type LeaderStart struct {
 	Epoch    ident.Epoch
 	Leader   ident.NodeID
-	Voters   []ident.NodeID
-	Granting []ident.NodeID
+	Voters   []ReplicaKey
+	Granting []ReplicaKey
 	// Bootstrap, when not nil, is the voter set of the 0-0 checkpoint, to be written into the log together
 	// with kraft.version 1: this is the first leader that the log has seen (KIP-853).
 	Bootstrap VoterSet
@@ -169,6 +170,13 @@ type Effects struct {
 type EpochStart struct {
 	Epoch ident.Epoch
 	Start ident.Offset
+}
+
+// Clone returns a copy that a Reset of e leaves alone.
+func (e *Effects) Clone() *Effects {
+	c := *e
+	c.Reads, c.Replies, c.Sends = slices.Clone(e.Reads), slices.Clone(e.Replies), slices.Clone(e.Sends)
+	return &c
 }
 
 // Reset empties e and keeps its memory.

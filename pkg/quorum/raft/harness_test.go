@@ -22,7 +22,10 @@ type fakeLog struct {
 func (l *fakeLog) StartOffset() ident.Offset { return l.start }
 func (l *fakeLog) EndOffset() ident.Offset   { return ident.Offset(len(l.records)) }
 
-func (l *fakeLog) LatestEpoch() (ident.Epoch, bool) { return l.table.Latest() }
+func (l *fakeLog) LatestEpoch() ident.Epoch {
+	e, _ := l.table.Latest()
+	return e
+}
 
 func (l *fakeLog) EpochEndOffset(e ident.Epoch) (ident.Epoch, ident.Offset, bool) {
 	return l.table.EndOffsetFor(e, l.EndOffset())

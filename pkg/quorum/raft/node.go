@@ -110,13 +110,13 @@ func (n *Node) Step(now ident.Instant, ev Event, out *Effects) {
 // start enters the role that the saved vote asks for (KIP-595, "Leader election and voter states").
 func (n *Node) start() {
 	n.electionDeadline = n.now.Add(n.electionTimeout())
-	if last, ok := n.log.LatestEpoch(); ok && last > n.vote.Epoch {
+	if last := n.log.LatestEpoch(); last > n.vote.Epoch {
 		n.transition(Unattached, VoteState{Epoch: last, Leader: ident.NoNode, Voted: Nobody})
 	}
 	self := n.cfg.Self
 	switch v := n.vote; {
 	case v.Leader == self.ID && n.cfg.Mutant == MutateLeadAgain:
-		n.startLeading([]ident.NodeID{self.ID})
+		n.startLeading([]ReplicaKey{self})
 	case v.Leader == self.ID:
 		n.becomeResigned(v.Epoch, nil)
 	case v.Voted == self && v.Leader < 0 && n.IsVoter():
@@ -306,13 +306,7 @@ func (n *Node) retryAt() ident.Instant {
 func (n *Node) soleVoter() bool { return n.IsVoter() && len(n.Voters()) == 1 }
 
 // lastEpoch is the epoch of the last record, 0 for an empty log, as Kafka has it.
-func (n *Node) lastEpoch() ident.Epoch {
-	e, ok := n.log.LatestEpoch()
-	if !ok {
-		return 0
-	}
-	return e
-}
+func (n *Node) lastEpoch() ident.Epoch { return max(0, n.log.LatestEpoch()) }
 
 // Role returns the present role.
 func (n *Node) Role() Role { return n.role }

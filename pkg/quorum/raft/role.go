@@ -111,16 +111,16 @@ func (n *Node) becomeCandidate(epoch ident.Epoch) {
 // becomeLeader starts the epoch with a control batch, beyond which the high watermark has to come before
 // anything counts as committed.
 func (n *Node) becomeLeader() {
-	granting := []ident.NodeID{n.cfg.Self.ID}
+	granting := []ReplicaKey{n.cfg.Self}
 	for _, c := range n.calls {
 		if c.result == granted {
-			granting = append(granting, c.voter.ID)
+			granting = append(granting, c.voter)
 		}
 	}
 	n.startLeading(granting)
 }
 
-func (n *Node) startLeading(granting []ident.NodeID) {
+func (n *Node) startLeading(granting []ReplicaKey) {
 	n.transition(Leader, VoteState{Epoch: n.vote.Epoch, Leader: n.cfg.Self.ID, Voted: n.vote.Voted})
 	n.leaderEndpoints = n.cfg.Endpoints
 	n.lead = &leadership{epochStart: n.log.EndOffset()}
@@ -129,7 +129,7 @@ func (n *Node) startLeading(granting []ident.NodeID) {
 	start := &LeaderStart{
 		Epoch:    n.vote.Epoch,
 		Leader:   n.cfg.Self.ID,
-		Voters:   n.Voters().IDs(),
+		Voters:   n.Voters().Keys(),
 		Granting: granting,
 	}
 	if n.voters.latest().Offset == BootstrapOffset {

@@ -49,13 +49,13 @@ func (s VoterSet) Has(k ReplicaKey) bool {
 // Majority is the smallest number of voters that is more than half.
 func (s VoterSet) Majority() int { return len(s)/2 + 1 }
 
-// IDs returns the voters' ids in order.
-func (s VoterSet) IDs() []ident.NodeID {
-	ids := make([]ident.NodeID, len(s))
+// Keys returns the voters' keys in the order of their ids.
+func (s VoterSet) Keys() []ReplicaKey {
+	keys := make([]ReplicaKey, len(s))
 	for i, v := range s {
-		ids[i] = v.Key.ID
+		keys[i] = v.Key
 	}
-	return ids
+	return keys
 }
 
 // BootstrapOffset stands for the place of a voter set that is not in the log but in the 0-0 checkpoint.
