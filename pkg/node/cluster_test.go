@@ -1,0 +1,273 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/highwater-io/highwater/internal/testscale"
+	"github.com/highwater-io/highwater/pkg/ident"
+)
+
+// testCluster is a cluster of nodes inside the test's process, on real sockets and files.
+type testCluster struct {
+	t      *testing.T
+	dir    string
+	shared SharedConfig
+	nodes  map[ident.NodeID]*testNode
+}
+
+type testNode struct {
+	config Config
+	cancel context.CancelFunc
+	done   chan struct{}
+	err    error
+}
+
+// logs collects what nodes say; a failing test prints it.
+type logs struct {
+	mu sync.Mutex
+	t  *testing.T
+	b  []byte
+}
+
+func (l *logs) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.b = append(l.b, p...)
+	return len(p), nil
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func testUUID(kind byte, id ident.NodeID) ident.UUID { return ident.UUID{0: kind, 14: 1, 15: byte(id)} }
+
+// newCluster starts voters with ids from 1000 on and data nodes with ids from 0 on.
+func newCluster(t *testing.T, voters, data int) *testCluster {
+	t.Helper()
+	c := &testCluster{t: t, dir: t.TempDir(), nodes: map[ident.NodeID]*testNode{}}
+	c.shared = SharedConfig{
+		ClusterID: ident.UUID{0: 7, 15: 200},
+		Defaults: Defaults{
+			ReplicaLagTimeMax: Duration(2 * time.Second), MinInSyncReplicas: 1, ReplicationFactor: 1, Partitions: 1,
+		},
+	}
+	var configs []Config
+	for i := range voters {
+		id := ident.NodeID(1000 + i)
+		config := c.baseConfig(id)
+		config.Voter = true
+		config.ControllerListener = freeAddress(t)
+		config.AdvertisedController = config.ControllerListener
+		host, port, err := splitAddress(config.ControllerListener)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.shared.Voters = append(c.shared.Voters, VoterConfig{ID: id, DirectoryID: config.DirectoryID, Host: host, Port: int(port)})
+		configs = append(configs, config)
+	}
+	for i := range data {
+		config := c.baseConfig(ident.NodeID(i))
+		config.Data = true
+		config.InternalListener, config.ExternalListener = freeAddress(t), freeAddress(t)
+		config.AdvertisedInternal, config.AdvertisedExternal = config.InternalListener, config.ExternalListener
+		configs = append(configs, config)
+	}
+	for _, config := range configs {
+		config.Shared = c.shared
+		c.nodes[config.NodeID] = &testNode{config: config}
+		c.start(config.NodeID)
+	}
+	t.Cleanup(func() {
+		for id := range c.nodes {
+			c.stop(id)
+		}
+	})
+	return c
+}
+
+func (c *testCluster) baseConfig(id ident.NodeID) Config {
+	dir := filepath.Join(c.dir, fmt.Sprint(id))
+	permit := filepath.Join(c.dir, fmt.Sprintf("permit-%d", id))
+	directory := testUUID(9, id)
+	if err := os.WriteFile(permit, []byte(directory.String()), 0o644); err != nil {
+		c.t.Fatal(err)
+	}
+	return Config{
+		NodeID: id, DirectoryID: directory, DataDir: filepath.Join(dir, "data"), MetadataDir: filepath.Join(dir, "metadata"),
+		HTTPListener: freeAddress(c.t), FormatPermitFile: permit, Timing: DefaultTiming(),
+	}
+}
+
+func (c *testCluster) start(id ident.NodeID) {
+	n := c.nodes[id]
+	ctx, cancel := context.WithCancel(context.Background())
+	n.cancel, n.done, n.err = cancel, make(chan struct{}), nil
+	output := &logs{t: c.t}
+	logger := slog.New(slog.NewTextHandler(output, &slog.HandlerOptions{Level: slog.LevelInfo}))
+	go func() {
+		defer close(n.done)
+		n.err = Run(ctx, n.config, logger)
+	}()
+	c.t.Cleanup(func() {
+		if c.t.Failed() {
+			output.mu.Lock()
+			defer output.mu.Unlock()
+			c.t.Logf("node %d:\n%s", id, output.b)
+		}
+	})
+}
+
+// stop ends a node in order and returns what Run returned.
+func (c *testCluster) stop(id ident.NodeID) error {
+	n := c.nodes[id]
+	n.cancel()
+	select {
+	case <-n.done:
+		return n.err
+	case <-time.After(testscale.Duration(60 * time.Second)):
+		c.t.Errorf("node %d does not stop", id)
+		return errors.New("still running")
+	}
+}
+
+// eventually waits for a condition, which says what is missing.
+func (c *testCluster) eventually(what string, check func() error) {
+	c.t.Helper()
+	deadline := time.Now().Add(testscale.Duration(30 * time.Second))
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			c.t.Fatalf("%s: %v", what, err)
+		}
+		timer := time.NewTimer(50 * time.Millisecond)
+		<-timer.C
+	}
+}
+
+// waitReady waits until a node's readiness probe says yes.
+func (c *testCluster) waitReady(ids ...ident.NodeID) {
+	c.t.Helper()
+	for _, id := range ids {
+		c.eventually(fmt.Sprintf("node %d ready", id), func() error {
+			resp, err := http.Get("http://" + c.nodes[id].config.HTTPListener + "/readyz")
+			if err != nil {
+				return err
+			}
+			defer resp.Body.Close()
+			body, _ := io.ReadAll(resp.Body)
+			if resp.StatusCode != http.StatusOK {
+				return errors.New(string(body))
+			}
+			return nil
+		})
+	}
+}
+
+func (c *testCluster) client(opts ...kgo.Opt) *kgo.Client {
+	c.t.Helper()
+	var seeds []string
+	for _, n := range c.nodes {
+		if n.config.Data {
+			seeds = append(seeds, n.config.AdvertisedExternal)
+		}
+	}
+	client, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(seeds...)}, opts...)...)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(client.Close)
+	return client
+}
+
+func (c *testCluster) createTopic(name string, partitions int32, replicas int16, configs map[string]*string) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), testscale.Duration(30*time.Second))
+	defer cancel()
+	resp, err := kadm.NewClient(c.client()).CreateTopic(ctx, partitions, replicas, configs, name)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if resp.Err != nil {
+		c.t.Fatalf("create topic: %v %s", resp.Err, resp.ErrMessage)
+	}
+}
+
+func (c *testCluster) produce(client *kgo.Client, topic string, from, to int) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), testscale.Duration(60*time.Second))
+	defer cancel()
+	for i := from; i < to; i++ {
+		record := &kgo.Record{Topic: topic, Value: fmt.Appendf(nil, "record-%d", i)}
+		if err := client.ProduceSync(ctx, record).FirstErr(); err != nil {
+			c.t.Fatalf("produce record %d: %v", i, err)
+		}
+	}
+}
+
+// consume reads the first n records of partition 0 and checks that they are there once and in order.
+func (c *testCluster) consume(topic string, n int) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), testscale.Duration(60*time.Second))
+	defer cancel()
+	client := c.client(kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {0: kgo.NewOffset().AtStart()}}))
+	for seen := 0; seen < n; {
+		fetches := client.PollFetches(ctx)
+		if err := fetches.Err0(); err != nil {
+			c.t.Fatalf("after %d records: %v", seen, err)
+		}
+		for _, e := range fetches.Errors() {
+			c.t.Logf("fetch: %v", e.Err)
+		}
+		fetches.EachRecord(func(r *kgo.Record) {
+			if want := fmt.Sprintf("record-%d", seen); string(r.Value) != want {
+				c.t.Fatalf("offset %d holds %q, want %q", r.Offset, r.Value, want)
+			}
+			seen++
+		})
+	}
+}
+
+func TestOneVoterAndOneDataNodeServeAClient(t *testing.T) {
+	c := newCluster(t, 1, 1)
+	c.waitReady(1000, 0)
+	c.createTopic("orders", 1, 1, nil)
+	c.produce(c.client(), "orders", 0, 100)
+	c.consume("orders", 100)
+
+	// A clean restart of everything keeps the records and continues.
+	for _, id := range []ident.NodeID{0, 1000} {
+		if err := c.stop(id); err != nil {
+			t.Fatalf("node %d stopped with %v", id, err)
+		}
+	}
+	for _, id := range []ident.NodeID{1000, 0} {
+		c.start(id)
+	}
+	c.waitReady(1000, 0)
+	c.produce(c.client(), "orders", 100, 150)
+	c.consume("orders", 150)
+}

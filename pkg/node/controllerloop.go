@@ -1,0 +1,282 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/highwater-io/highwater/pkg/ident"
+	"github.com/highwater-io/highwater/pkg/metadata"
+	"github.com/highwater-io/highwater/pkg/quorum/controller"
+)
+
+// metadataLog is what the controller loop needs of the quorum: an append at exactly the offset that was decided
+// for, by the leader of exactly that epoch.
+type metadataLog interface {
+	propose(epoch ident.Epoch, at ident.Offset, batches []byte) error
+	resign(epoch ident.Epoch)
+}
+
+// Why a proposal was not appended.
+var (
+	errNotLeading   = errors.New("this voter does not lead the epoch any more")
+	errOtherOffset  = errors.New("the log ends elsewhere than the records were decided for")
+	errShuttingDown = errors.New("the node is shutting down")
+)
+
+// controllerLoop runs the controller core of a voter: one goroutine, requests in the order of their arrival. An
+// answer leaves when what it rests on is committed.
+type controllerLoop struct {
+	logger *slog.Logger
+	clock  clock
+	log    metadataLog
+	core   *controller.Controller
+
+	inbox chan func()
+	ended chan struct{}
+
+	contactMu sync.Mutex
+	contacts  map[contact]ident.Instant
+
+	// The rest belongs to the goroutine.
+	epoch    ident.Epoch
+	appended *metadata.Image // with the last decision that is in the log
+	end      ident.Offset    // where the log ends by what was proposed
+	waiting  []answer        // in the order of their offsets
+}
+
+type contact struct {
+	id          ident.NodeID
+	brokerEpoch int64
+}
+
+// answer waits for its commit. failed is called instead of send when the leadership ends before.
+type answer struct {
+	offset   ident.Offset
+	response kmsg.Response
+	send     func(kmsg.Response)
+	request  kmsg.Request
+}
+
+func newControllerLoop(cfg Config, logger *slog.Logger, c clock, log metadataLog, seed uint64) (*controllerLoop, error) {
+	core, err := controller.New(controller.Config{
+		ClusterID:                cfg.Shared.ClusterID.String(),
+		Random:                   rand.NewPCG(seed, uint64(cfg.NodeID)),
+		SessionTimeout:           cfg.Timing.SessionTimeout,
+		HeartbeatInterval:        cfg.Timing.HeartbeatInterval,
+		DefaultReplicationFactor: cfg.Shared.Defaults.ReplicationFactor,
+		DefaultNumPartitions:     cfg.Shared.Defaults.Partitions,
+		TopicDefaults:            topicDefaults(cfg.Shared.Defaults),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &controllerLoop{
+		logger: logger, clock: c, log: log, core: core,
+		inbox: make(chan func(), 1024), ended: make(chan struct{}), contacts: map[contact]ident.Instant{},
+	}, nil
+}
+
+// run works until ctx ends; then everybody who waits is told NOT_CONTROLLER.
+func (c *controllerLoop) run(ctx context.Context) {
+	defer close(c.ended)
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		timer.Reset(max(0, c.clock.until(c.core.NextDeadline())))
+		select {
+		case <-ctx.Done():
+			c.resigned()
+			return
+		case work := <-c.inbox:
+			work()
+		case <-timer.C:
+			c.tick()
+		}
+	}
+}
+
+// enqueue hands work to the goroutine; false when it has ended.
+func (c *controllerLoop) enqueue(work func()) bool {
+	select {
+	case c.inbox <- work:
+		return true
+	case <-c.ended:
+		return false
+	}
+}
+
+// handle decides a request; send gets the answer, once.
+func (c *controllerLoop) handle(request kmsg.Request, send func(kmsg.Response)) {
+	if heartbeat, ok := request.(*kmsg.BrokerHeartbeatRequest); ok {
+		// It counts from now on, however long it waits in the queue.
+		c.contactMu.Lock()
+		c.contacts[contact{ident.NodeID(heartbeat.BrokerID), heartbeat.BrokerEpoch}] = c.clock.now()
+		c.contactMu.Unlock()
+	}
+	queued := c.enqueue(func() {
+		c.noteContacts()
+		c.decide(request, send)
+	})
+	if !queued {
+		send(notControllerAnswer(request))
+	}
+}
+
+func (c *controllerLoop) decide(request kmsg.Request, send func(kmsg.Response)) {
+	for {
+		decision, ok := c.core.Handle(c.clock.now(), request)
+		if !ok {
+			send(notControllerAnswer(request))
+			return
+		}
+		err := c.append(decision)
+		switch {
+		case err == nil:
+			c.await(answer{offset: decision.CommitOffset, response: decision.Response, send: send, request: request})
+			return
+		case errors.Is(err, errOtherOffset):
+			c.lose()
+			continue
+		default:
+			c.resigned()
+			send(notControllerAnswer(request))
+			return
+		}
+	}
+}
+
+// tick decides what time alone brings.
+func (c *controllerLoop) tick() {
+	c.noteContacts()
+	for _, decision := range c.core.Tick(c.clock.now()) {
+		if decision.Reason != "" {
+			c.logger.Info("controller", "decision", decision.Reason, "records", len(decision.Records), "offset", decision.Offset)
+		}
+		if err := c.append(decision); errors.Is(err, errOtherOffset) {
+			// What follows was decided on top of it. The next tick decides all of it anew.
+			c.lose()
+			return
+		} else if err != nil {
+			c.resigned()
+			return
+		}
+	}
+}
+
+func (c *controllerLoop) noteContacts() {
+	c.contactMu.Lock()
+	contacts := c.contacts
+	c.contacts = map[contact]ident.Instant{}
+	c.contactMu.Unlock()
+	for who, at := range contacts {
+		c.core.Contact(at, who.id, who.brokerEpoch)
+	}
+}
+
+// append puts a decision's records into the log, in one batch at the offset that they were decided for.
+func (c *controllerLoop) append(decision controller.Decision) error {
+	if len(decision.Records) == 0 {
+		return nil
+	}
+	raw := metadata.EncodeBatch(decision.Offset, c.epoch, time.Now().UnixMilli(), decision.Records...)
+	if err := c.log.propose(c.epoch, decision.Offset, raw); err != nil {
+		return err
+	}
+	c.appended, c.end = decision.Image, decision.Offset+ident.Offset(len(decision.Records))
+	return nil
+}
+
+func (c *controllerLoop) lose() { c.core.LoseAppends(c.appended, c.end) }
+
+func (c *controllerLoop) await(a answer) {
+	if !c.core.Active() {
+		a.send(a.response)
+		return
+	}
+	c.waiting = append(c.waiting, a)
+}
+
+// committed releases the answers that rest on what lies below the high watermark.
+func (c *controllerLoop) committed(highWatermark ident.Offset) {
+	c.enqueue(func() {
+		n := 0
+		for n < len(c.waiting) && c.waiting[n].offset <= highWatermark {
+			c.waiting[n].send(c.waiting[n].response)
+			c.waiting[n] = answer{}
+			n++
+		}
+		c.waiting = c.waiting[n:]
+	})
+}
+
+// becomeLeader makes the core active: image holds everything below next, the leader change record of the epoch
+// included.
+func (c *controllerLoop) becomeLeader(epoch ident.Epoch, image *metadata.Image, next ident.Offset, openTransaction bool) {
+	c.enqueue(func() {
+		if c.core.Active() {
+			c.resigned()
+		}
+		c.epoch, c.appended, c.end = epoch, image, next
+		decisions, err := c.core.BecomeLeader(c.clock.now(), epoch, image, next, openTransaction)
+		if err != nil {
+			c.logger.Error("this controller can't lead", "epoch", epoch, "error", err)
+			c.log.resign(epoch)
+			return
+		}
+		c.logger.Info("active controller", "epoch", epoch, "nextOffset", next)
+		for _, d := range decisions {
+			if err := c.append(d); err != nil {
+				c.logger.Warn("the first records of the epoch were not appended", "epoch", epoch, "error", err)
+				c.resigned()
+				c.log.resign(epoch)
+				return
+			}
+		}
+	})
+}
+
+// loseLeadership makes the core inactive when somebody else, or nobody, leads.
+func (c *controllerLoop) loseLeadership(newEpoch ident.Epoch) {
+	c.enqueue(func() {
+		if c.core.Active() && c.epoch < newEpoch {
+			c.logger.Info("no longer the active controller", "epoch", c.epoch, "newEpoch", newEpoch)
+			c.resigned()
+		}
+	})
+}
+
+func (c *controllerLoop) resigned() {
+	c.core.Resign()
+	for _, a := range c.waiting {
+		a.send(notControllerAnswer(a.request))
+	}
+	c.waiting = nil
+}
+
+// inactive answers every kind of request that the controller knows with NOT_CONTROLLER, in the request's form.
+var inactive = func() *controller.Controller {
+	core, err := controller.New(controller.Config{Random: rand.NewPCG(0, 0)})
+	if err != nil {
+		panic(err)
+	}
+	return core
+}()
+
+// notControllerAnswer is safe from any goroutine: an inactive core keeps no state.
+func notControllerAnswer(request kmsg.Request) kmsg.Response {
+	inactiveMu.Lock()
+	defer inactiveMu.Unlock()
+	decision, ok := inactive.Handle(0, request)
+	if !ok {
+		return request.ResponseKind()
+	}
+	return decision.Response
+}
+
+var inactiveMu sync.Mutex

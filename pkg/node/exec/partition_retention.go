@@ -1,0 +1,19 @@
+package exec
+
+import (
+	"github.com/highwater-io/highwater/pkg/ident"
+	"github.com/highwater-io/highwater/pkg/log"
+)
+
+// DeleteOldSegments drops the oldest segments that are beyond a limit and lie below the high watermark. nowMs is the
+// calendar's time in ms since 1970, which records carry. A disk error takes the directory out of service.
+func (p *Partition) DeleteOldSegments(now ident.Instant, nowMs int64, limits log.Limits) (segments int, bytes int64, err error) {
+	if p.failure != nil {
+		return 0, 0, p.failure
+	}
+	segments, bytes, err = p.log.DeleteOldSegments(nowMs, limits, p.core.HighWatermark())
+	if err != nil {
+		p.step(now, p.fail("retention", err))
+	}
+	return segments, bytes, err
+}

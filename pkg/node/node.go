@@ -1,0 +1,321 @@
+package node
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"sync"
+
+	"github.com/highwater-io/highwater/internal/buildinfo"
+	"github.com/highwater-io/highwater/pkg/ident"
+	"github.com/highwater-io/highwater/pkg/log"
+	"github.com/highwater-io/highwater/pkg/vfs"
+	"github.com/highwater-io/highwater/pkg/wire"
+)
+
+// Node is one running node. Run makes it, drives it and ends it.
+type Node struct {
+	cfg         Config
+	logger      *slog.Logger
+	clock       clock
+	fs          vfs.FS
+	incarnation ident.UUID
+	hosts       *wire.HostTable
+	dialer      *wire.Dialer
+	metrics     *nodeMetrics
+	facts       *factStream
+
+	quorum      *quorum
+	controllers *controllerChannel
+	controller  *controllerLoop // of a voter
+	broker      *broker         // of a data node
+	publisher   *publisher
+
+	servers []*wire.Server
+	running sync.WaitGroup
+
+	fatalOnce sync.Once
+	fatal     chan error
+}
+
+// Run runs a node until ctx ends, and then stops it in order: leaders move away, logs are closed, the directory is
+// marked clean. It returns early, with the reason, when the node can't go on: a *VolumeError when the volume is not
+// the one that it should be.
+func Run(ctx context.Context, cfg Config, logger *slog.Logger) error {
+	n := &Node{
+		cfg: cfg, logger: logger.With("node", cfg.NodeID), clock: newClock(), fs: vfs.OS(),
+		metrics: newMetrics(), fatal: make(chan error, 1),
+	}
+	if _, err := rand.Read(n.incarnation[:]); err != nil {
+		return fmt.Errorf("drawing an incarnation id: %w", err)
+	}
+	n.facts = newFactStream(n.incarnation)
+	unlock, err := n.openVolumes()
+	if err != nil {
+		var volume *VolumeError
+		if errors.As(err, &volume) {
+			reportVolume(cfg.TerminationLog, volume)
+		}
+		return err
+	}
+	defer unlock()
+	if err := n.open(); err != nil {
+		return errors.Join(err, n.close())
+	}
+	return n.serve(ctx)
+}
+
+// openVolumes locks and checks the directories.
+func (n *Node) openVolumes() (unlock func(), err error) {
+	for _, dir := range []string{n.cfg.DataDir, n.cfg.MetadataDir} {
+		if err := n.fs.MkdirAll(dir, 0o755); err != nil {
+			return nil, &VolumeError{VolumeUnreadable, fmt.Sprintf("%s can't be created: %v", dir, err)}
+		}
+	}
+	unlock, err = lockDirs(n.fs, n.cfg.DataDir, n.cfg.MetadataDir)
+	if err != nil {
+		return nil, err
+	}
+	for _, dir := range []string{n.cfg.MetadataDir, n.cfg.DataDir} {
+		if err := openVolume(n.fs, dir, &n.cfg); err != nil {
+			unlock()
+			return nil, err
+		}
+	}
+	return unlock, nil
+}
+
+// open makes everything; nothing runs yet.
+func (n *Node) open() error {
+	var err error
+	if n.hosts, err = wire.OpenHostTable(n.cfg.HostsFile); err != nil {
+		return fmt.Errorf("--hosts-file: %w", err)
+	}
+	n.applyHostTable()
+	n.dialer = &wire.Dialer{
+		Hosts: n.hosts, Timeout: n.cfg.Timing.RequestTimeout, ClientID: fmt.Sprintf("highwater-node-%d", n.cfg.NodeID),
+		SoftwareName: "highwater-node", SoftwareVersion: softwareVersion(),
+	}
+	n.controllers = newControllerChannel(&wire.Pool{Dialer: n.dialer}, n.cfg.Timing.RequestTimeout)
+	if n.quorum, err = openQuorum(n); err != nil {
+		return err
+	}
+	if n.cfg.Voter {
+		n.controller, err = newControllerLoop(n.cfg, n.logger, n.clock, n.quorum, binary.BigEndian.Uint64(n.incarnation[:8]))
+		if err != nil {
+			return err
+		}
+	}
+	if n.cfg.Data {
+		n.broker, err = newBroker(n.cfg, n.logger, n.clock, n.fs, n.incarnation, n.controllers, n.dialer, n.facts, n.metrics, n.stop)
+		if err != nil {
+			return err
+		}
+	}
+	n.publisher = newPublisher(n)
+	return nil
+}
+
+// applyHostTable lets the local runtime's table override where the listeners bind and what they advertise.
+func (n *Node) applyHostTable() {
+	for _, l := range []struct {
+		listener          wire.Listener
+		bind, advertiseAs *string
+	}{
+		{wire.Controller, &n.cfg.ControllerListener, &n.cfg.AdvertisedController},
+		{wire.Internal, &n.cfg.InternalListener, &n.cfg.AdvertisedInternal},
+		{wire.External, &n.cfg.ExternalListener, &n.cfg.AdvertisedExternal},
+		{"HTTP", &n.cfg.HTTPListener, new(string)},
+	} {
+		if address, ok := n.hosts.Listen(l.listener); ok {
+			*l.bind = address
+		}
+		if address, ok := n.hosts.Advertise(l.listener); ok {
+			*l.advertiseAs = address
+		}
+	}
+}
+
+// softwareVersion is the build's version in the form that KIP-511 asks for.
+func softwareVersion() string {
+	version := []byte(buildinfo.Version)
+	for i, c := range version {
+		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '.' || c == '-'
+		if !letter {
+			version[i] = '-'
+		}
+	}
+	return string(version)
+}
+
+// stop ends the node for a reason that it can't go on with.
+func (n *Node) stop(err error) {
+	n.fatalOnce.Do(func() { n.fatal <- err })
+}
+
+// serve binds the listeners, runs the loops, and stops in order when ctx ends.
+func (n *Node) serve(ctx context.Context) (err error) {
+	// The loops outlive ctx: a controlled shutdown needs them.
+	loops, cancel := context.WithCancel(context.Background())
+	defer func() {
+		cancel()
+		n.running.Wait()
+		err = errors.Join(err, n.close())
+	}()
+	if err := n.listen(loops); err != nil {
+		return err
+	}
+	n.quorum.start(loops, &n.running)
+	if n.controller != nil {
+		n.running.Go(func() { n.controller.run(loops) })
+	}
+	n.running.Go(func() { n.publisher.run(loops) })
+	if n.broker != nil {
+		n.broker.start(loops, &n.running)
+	}
+	n.logger.Info("started", "version", buildinfo.Version, "voter", n.cfg.Voter, "data", n.cfg.Data, "cluster", n.cfg.Shared.ClusterID)
+
+	select {
+	case err := <-n.fatal:
+		n.logger.Error("the node stops because it can't go on", "error", err)
+		n.closeServers()
+		return err
+	case <-ctx.Done():
+	}
+	n.logger.Info("stopping")
+	stopping, done := context.WithTimeout(context.Background(), n.cfg.Timing.ShutdownTimeout)
+	defer done()
+	if n.broker != nil {
+		if err := n.broker.lifecycle.leave(stopping); err != nil {
+			n.logger.Warn("stopping without having handed leadership over", "error", err)
+		}
+	}
+	n.quorum.leave(stopping)
+	n.closeServers()
+	return nil
+}
+
+// listen binds every listener. Clients and peers of a broker are served once it has applied its own registration:
+// before, it would deny topics that exist.
+func (n *Node) listen(ctx context.Context) error {
+	http, err := net.Listen("tcp", n.cfg.HTTPListener)
+	if err != nil {
+		return fmt.Errorf("--listener-http: %w", err)
+	}
+	server := newHTTPServer(n.live, n.ready, n.facts, n.metrics.registry)
+	n.running.Go(func() {
+		if err := server.serve(ctx, http); err != nil {
+			n.stop(err)
+		}
+	})
+	if n.cfg.Voter {
+		router := &controllerRouter{cfg: n.cfg, quorum: n.quorum, controller: n.controller}
+		if err := n.listenKafka(ctx, wire.Controller, n.cfg.ControllerListener, router, nil); err != nil {
+			return err
+		}
+	}
+	if n.cfg.Data {
+		router := &brokerRouter{broker: n.broker, quorum: n.quorum}
+		for listener, address := range map[wire.Listener]string{wire.Internal: n.cfg.InternalListener, wire.External: n.cfg.ExternalListener} {
+			if err := n.listenKafka(ctx, listener, address, router, n.broker.lifecycle.caughtUpOnce); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// listenKafka binds now and accepts once open is closed (nil: at once). Connections wait in the backlog until then.
+func (n *Node) listenKafka(ctx context.Context, listener wire.Listener, address string, handler wire.Handler, open <-chan struct{}) error {
+	server, err := wire.NewServer(wire.ServerConfig{
+		Listener: listener, Handler: handler, Features: n.features, Log: n.logger,
+		Metrics: listenerMetrics{n.metrics, string(listener)},
+	})
+	if err != nil {
+		return err
+	}
+	bound, err := net.Listen("tcp", address)
+	if err != nil {
+		return fmt.Errorf("listener %s: %w", listener, err)
+	}
+	n.servers = append(n.servers, server)
+	n.running.Go(func() {
+		if open != nil {
+			select {
+			case <-ctx.Done():
+				_ = bound.Close()
+				return
+			case <-open:
+			}
+		}
+		if err := server.Serve(bound); !errors.Is(err, wire.ErrServerClosed) {
+			n.stop(err)
+		}
+	})
+	return nil
+}
+
+// features is what ApiVersions says: what this build can do and what the cluster's metadata has.
+func (n *Node) features() wire.Features {
+	image := n.publisher.image()
+	offset, _ := image.Position()
+	f := wire.Features{Supported: supportedFeatures(), FinalizedEpoch: int64(offset)}
+	for name, level := range image.Features() {
+		f.Finalized = append(f.Finalized, wire.Feature{Name: name, Min: level, Max: level})
+	}
+	return f
+}
+
+// live is about the process alone; a node that waits for its peers, installs or recovers is alive.
+func (n *Node) live() error { return nil }
+
+// ready says whether this member does its part. It asks no peer to be ready first.
+func (n *Node) ready() error {
+	if n.broker != nil {
+		if err := n.broker.lifecycle.ready(); err != nil {
+			return err
+		}
+	}
+	if n.cfg.Voter && n.quorum.leader() == ident.NoNode {
+		return errors.New("no leader of the metadata quorum is known")
+	}
+	return nil
+}
+
+func (n *Node) closeServers() {
+	for _, server := range n.servers {
+		server.Close()
+	}
+}
+
+// close ends what open made. The loops have ended.
+func (n *Node) close() error {
+	var errs []error
+	n.closeServers()
+	if n.broker != nil {
+		errs = append(errs, n.closeBroker())
+	}
+	if n.quorum != nil {
+		errs = append(errs, n.quorum.close())
+	}
+	return errors.Join(errs...)
+}
+
+// closeBroker closes the logs and leaves the mark that they were: the next start then scans nothing, and tells the
+// controller that this replica lost nothing.
+func (n *Node) closeBroker() error {
+	b := n.broker
+	b.fetchers.pool.Close()
+	if b.offline.Load() != nil {
+		return nil
+	}
+	if err := errors.Join(b.checkpoint(), b.closeAll()); err != nil {
+		return fmt.Errorf("closing the logs in %s: %w", filepath.Base(n.cfg.DataDir), err)
+	}
+	return log.WriteCleanShutdown(n.fs, n.cfg.DataDir, b.epoch())
+}

@@ -1,0 +1,109 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/highwater-io/highwater/pkg/ident"
+	"github.com/highwater-io/highwater/pkg/metadata"
+	"github.com/highwater-io/highwater/pkg/quorum/raft"
+)
+
+// publisher follows the committed metadata log of this node and hands every new image to those who act on it: the
+// broker, and the controller, to which it also tells when it leads.
+type publisher struct {
+	node   *Node
+	loader *metadata.Loader
+	kick   chan struct{}
+
+	latest  atomic.Pointer[metadata.Image]
+	leading atomic.Pointer[raft.EpochStart]
+}
+
+func newPublisher(n *Node) *publisher {
+	p := &publisher{node: n, loader: metadata.NewLoader(metadata.Empty(), -1), kick: make(chan struct{}, 1)}
+	p.latest.Store(metadata.Empty())
+	return p
+}
+
+// image is the newest committed image.
+func (p *publisher) image() *metadata.Image { return p.latest.Load() }
+
+// wake has the publisher look at the log: the high watermark moved.
+func (p *publisher) wake() {
+	select {
+	case p.kick <- struct{}{}:
+	default:
+	}
+}
+
+// lead notes that this node's raft leads; the controller is told once everything below has been applied.
+func (p *publisher) lead(start raft.EpochStart) {
+	p.leading.Store(&start)
+	p.wake()
+}
+
+func (p *publisher) run(ctx context.Context) {
+	for {
+		if err := p.publish(); err != nil {
+			p.node.stop(fmt.Errorf("the metadata log can't be followed: %w", err))
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.kick:
+		}
+	}
+}
+
+// publish applies what was committed since the last time.
+func (p *publisher) publish() error {
+	highWatermark := p.node.quorum.highWatermark()
+	for p.loader.NextOffset() < highWatermark {
+		raw, err := p.node.quorum.readCommitted(p.loader.NextOffset())
+		if err != nil {
+			return err
+		}
+		before := p.loader.NextOffset()
+		for b, err := range metadata.ReadBatches(raw) {
+			if err == nil {
+				err = p.loader.Load(b)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if p.loader.NextOffset() == before {
+			return errors.New("the log ends below its high watermark")
+		}
+	}
+	p.hand(highWatermark)
+	return nil
+}
+
+func (p *publisher) hand(highWatermark ident.Offset) {
+	n := p.node
+	before, _ := p.latest.Load().Position()
+	delta, image := p.loader.Publish()
+	if after, _ := image.Position(); after != before {
+		p.latest.Store(image)
+		if n.broker != nil {
+			started := time.Now()
+			n.broker.metadataChanged(delta, image)
+			if took := time.Since(started); took > time.Second {
+				n.logger.Warn("following a metadata change took long", "took", took, "offset", after)
+			}
+		}
+	}
+	if n.controller == nil {
+		return
+	}
+	if start := p.leading.Load(); start != nil && start.Start < highWatermark && p.leading.CompareAndSwap(start, nil) {
+		n.controller.becomeLeader(start.Epoch, image, highWatermark, p.loader.InTransaction())
+	}
+	n.controller.committed(highWatermark)
+}

@@ -1,0 +1,349 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/highwater-io/highwater/pkg/ident"
+	"github.com/highwater-io/highwater/pkg/log"
+	"github.com/highwater-io/highwater/pkg/metadata"
+	"github.com/highwater-io/highwater/pkg/node/exec"
+	"github.com/highwater-io/highwater/pkg/quorum/raft"
+	"github.com/highwater-io/highwater/pkg/quorum/raft/rpc"
+	"github.com/highwater-io/highwater/pkg/wire"
+)
+
+// quorum is this node's member of the metadata quorum, voter or observer: the executor under its mutex, the calls
+// to the other members (quorumpeers.go), and the fsync that runs beside it.
+type quorum struct {
+	node  *Node
+	peers *quorumPeers
+
+	mu        sync.Mutex
+	exec      *exec.Quorum
+	output    exec.QuorumOutput
+	nextToken uint64
+	waiting   map[uint64]func(raft.Message)
+
+	committed atomic.Int64 // the high watermark
+	timerKick chan struct{}
+	flushKick chan struct{}
+}
+
+// openQuorum opens the metadata log, formatting that of a first voter when the permit allows it.
+func openQuorum(n *Node) (*quorum, error) {
+	dir := filepath.Join(n.cfg.MetadataDir, log.DirName(ident.MetadataTopic, 0))
+	voters, err := configuredVoters(n.cfg.Shared.Voters)
+	if err != nil {
+		return nil, err
+	}
+	self := raft.ReplicaKey{ID: n.cfg.NodeID, DirectoryID: n.cfg.DirectoryID}
+	if n.cfg.Voter && voters.Has(self) {
+		if err := formatVoter(n, dir, voters); err != nil {
+			return nil, err
+		}
+	}
+	config := raft.Config{Self: self, ClusterID: n.cfg.Shared.ClusterID.String(), Seed: uint64(n.incarnation[0])<<32 | uint64(uint32(n.cfg.NodeID))}
+	if n.cfg.Voter {
+		endpoint, err := controllerEndpoint(n.cfg.AdvertisedController)
+		if err != nil {
+			return nil, err
+		}
+		config.Endpoints = []raft.Endpoint{endpoint}
+	}
+	q := &quorum{
+		node: n, waiting: map[uint64]func(raft.Message){},
+		timerKick: make(chan struct{}, 1), flushKick: make(chan struct{}, 1),
+	}
+	q.committed.Store(int64(ident.UnknownOffset))
+	q.peers = newQuorumPeers(q)
+	opened, recovery, err := exec.OpenQuorum(exec.QuorumConfig{
+		FS: n.fs, Dir: dir, Raft: config, Voters: voters,
+		WallMillis: func() int64 { return time.Now().UnixMilli() },
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, repair := range recovery.Repairs {
+		n.logger.Warn("metadata log recovery", "repair", repair)
+	}
+	q.exec = opened
+	return q, nil
+}
+
+func controllerEndpoint(address string) (raft.Endpoint, error) {
+	host, port, err := splitAddress(address)
+	return raft.Endpoint{Name: string(wire.Controller), Host: host, Port: port}, err
+}
+
+// configuredVoters is the first voter set, as the configuration names it.
+func configuredVoters(configured []VoterConfig) (raft.VoterSet, error) {
+	voters := make([]raft.Voter, 0, len(configured))
+	for _, v := range configured {
+		voters = append(voters, raft.Voter{
+			Key:       raft.ReplicaKey{ID: v.ID, DirectoryID: v.DirectoryID},
+			Endpoints: []raft.Endpoint{{Name: string(wire.Controller), Host: v.Host, Port: uint16(v.Port)}},
+		})
+	}
+	return raft.NewVoterSet(voters...)
+}
+
+// formatVoter writes the 0-0 checkpoint of a first voter. It needs the permit: a voter whose metadata directory was
+// emptied has forgotten whom it voted for.
+func formatVoter(n *Node, dir string, voters raft.VoterSet) error {
+	checkpoint := filepath.Join(dir, metadata.BootstrapID.FileName())
+	if _, err := n.fs.Stat(checkpoint); err == nil {
+		return nil
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	permitted, err := formatPermit(n.cfg.FormatPermitFile)
+	if err == nil && permitted != n.cfg.DirectoryID {
+		err = errors.New("no permit to format it")
+	}
+	if err != nil {
+		lost := &VolumeError{VolumeLost, fmt.Sprintf("the metadata directory %s is gone: %v; this voter must be removed and join again under a new directory id", dir, err)}
+		reportVolume(n.cfg.TerminationLog, lost)
+		return lost
+	}
+	return exec.FormatQuorum(n.fs, dir, voters, time.Now().UnixMilli())
+}
+
+// do calls f under the mutex and acts on what it brought about once the mutex is free.
+func (q *quorum) do(f func(now ident.Instant) error) {
+	q.mu.Lock()
+	err := f(q.node.clock.now())
+	q.settle(err)
+}
+
+// settle drains the executor, frees the mutex, which the caller holds, and acts.
+func (q *quorum) settle(err error) {
+	if err == nil {
+		err = q.exec.Err()
+	}
+	q.exec.Drain(&q.output)
+	out := q.output
+	sends := make([]outgoingCall, 0, len(out.Sends))
+	for _, send := range out.Sends {
+		sends = append(sends, outgoingCall{send, q.exec.Core().Endpoints(send.To)})
+	}
+	answers := make([]func(), 0, len(out.Replies))
+	for _, reply := range out.Replies {
+		if answer, ok := q.waiting[reply.Token]; ok {
+			delete(q.waiting, reply.Token)
+			answers = append(answers, func() { answer(reply.Msg) })
+		}
+	}
+	if out.HighWatermark {
+		q.committed.Store(int64(q.exec.HighWatermark()))
+	}
+	flush := q.exec.FlushWanted()
+	q.mu.Unlock()
+
+	if err != nil {
+		q.node.stop(err)
+		return
+	}
+	if flush {
+		wakeUp(q.flushKick)
+	}
+	wakeUp(q.timerKick)
+	if out.Leadership != nil {
+		q.leadershipChanged(*out.Leadership)
+	}
+	if out.Leading != nil {
+		q.node.publisher.lead(*out.Leading)
+	}
+	if out.HighWatermark {
+		q.node.publisher.wake()
+	}
+	for _, answer := range answers {
+		answer()
+	}
+	for _, call := range sends {
+		q.peers.send(call)
+	}
+}
+
+// wakeUp tells a loop that there is something to look at.
+func wakeUp(kick chan struct{}) {
+	select {
+	case kick <- struct{}{}:
+	default:
+	}
+}
+
+func (q *quorum) leadershipChanged(l raft.Leadership) {
+	q.node.logger.Info("quorum leadership", "leader", l.Leader, "epoch", l.Epoch)
+	q.node.controllers.setLeader(l)
+	if q.node.controller != nil && l.Leader != q.node.cfg.NodeID {
+		q.node.controller.loseLeadership(l.Epoch)
+	}
+}
+
+// start takes up the role that the vote asks for and runs the loops until ctx ends.
+func (q *quorum) start(ctx context.Context, running *sync.WaitGroup) {
+	q.peers.start(ctx, running)
+	running.Go(func() { q.timerLoop(ctx) })
+	running.Go(func() { q.flushLoop(ctx) })
+	q.do(q.exec.Start)
+}
+
+func (q *quorum) timerLoop(ctx context.Context) {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		q.mu.Lock()
+		deadline := q.exec.NextDeadline()
+		q.mu.Unlock()
+		timer.Reset(max(0, q.node.clock.until(deadline)))
+		select {
+		case <-ctx.Done():
+			return
+		case <-q.timerKick:
+		case <-timer.C:
+			q.do(q.exec.Tick)
+		}
+	}
+}
+
+// flushLoop syncs the log beside everything else: what is appended during one fsync goes with the next (group
+// commit without linger).
+func (q *quorum) flushLoop(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-q.flushKick:
+		}
+		q.mu.Lock()
+		if !q.exec.FlushWanted() {
+			q.mu.Unlock()
+			continue
+		}
+		pending, err := q.exec.BeginFlush()
+		q.mu.Unlock()
+		if err != nil {
+			q.node.stop(err)
+			return
+		}
+		syncErr := pending.Sync()
+		q.do(func(now ident.Instant) error { return q.exec.EndFlush(now, pending, syncErr) })
+	}
+}
+
+// fetch answers a Fetch of the metadata log, now or when there is news.
+func (q *quorum) fetch(req *wire.Request, _ *kmsg.FetchRequest) { q.call(req) }
+
+// call answers a request of another member of the quorum.
+func (q *quorum) call(req *wire.Request) {
+	message, refusal := rpc.FromRequest(req.Body)
+	if refusal != nil {
+		req.Reply(refusal)
+		return
+	}
+	q.mu.Lock()
+	q.nextToken++
+	token := q.nextToken
+	q.waiting[token] = func(answer raft.Message) {
+		resp, err := rpc.ToResponse(req.Body, answer)
+		if err != nil {
+			req.Fail(err)
+			return
+		}
+		req.Reply(resp)
+	}
+	q.settle(q.exec.HandleRequest(q.node.clock.now(), token, message))
+}
+
+// describe answers DescribeQuorum.
+func (q *quorum) describe(body *kmsg.DescribeQuorumRequest) kmsg.Response {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := q.node.clock.now()
+	description, leads := q.exec.Core().Describe(now)
+	return rpc.DescribeQuorum(body, description, leads, q.exec.Core().Voters(), now, q.node.clock.wall(now))
+}
+
+// leader is who leads the quorum as far as this node knows.
+func (q *quorum) leader() ident.NodeID {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.exec.Core().Leadership().Leader
+}
+
+// voterEndpoints lists where the voters listen.
+func (q *quorum) voterEndpoints() []endpoint {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var out []endpoint
+	for _, v := range q.exec.Core().Voters() {
+		if len(v.Endpoints) > 0 {
+			out = append(out, endpoint{id: v.Key.ID, host: v.Endpoints[0].Host, port: int32(v.Endpoints[0].Port)})
+		}
+	}
+	return out
+}
+
+// highWatermark is the exclusive end of what is known to be committed.
+func (q *quorum) highWatermark() ident.Offset { return ident.Offset(q.committed.Load()) }
+
+// readBytes is how much of the metadata log is read in one piece.
+const readBytes = 1 << 20
+
+// readCommitted returns whole batches from an offset on, all of them committed.
+func (q *quorum) readCommitted(from ident.Offset) ([]byte, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	raw, _, err := q.exec.ReadCommitted(nil, from, readBytes)
+	return raw, err
+}
+
+// propose is metadataLog's.
+func (q *quorum) propose(epoch ident.Epoch, at ident.Offset, batches []byte) error {
+	q.mu.Lock()
+	if err := q.exec.CheckPropose(epoch, len(batches)); err != nil {
+		q.mu.Unlock()
+		if errors.Is(err, raft.ErrNotLeader) {
+			return errNotLeading
+		}
+		return err
+	}
+	if q.exec.EndOffset() != at {
+		q.mu.Unlock()
+		return errOtherOffset
+	}
+	_, err := q.exec.Propose(q.node.clock.now(), epoch, batches)
+	q.settle(err)
+	return err
+}
+
+// resign is metadataLog's.
+func (q *quorum) resign(epoch ident.Epoch) {
+	q.do(func(now ident.Instant) error { return q.exec.Resign(now, epoch) })
+}
+
+// leave gives up leadership in favour of the voter that is furthest, and lets the news of it go out.
+func (q *quorum) leave(ctx context.Context) {
+	q.mu.Lock()
+	leadership := q.exec.Core().Leadership()
+	q.mu.Unlock()
+	if leadership.Leader != q.node.cfg.NodeID {
+		return
+	}
+	q.resign(leadership.Epoch)
+	q.peers.drain(ctx)
+}
+
+func (q *quorum) close() error {
+	q.peers.close()
+	return q.exec.Close()
+}
