@@ -3,6 +3,7 @@
 package ident
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/base64"
 	"fmt"
@@ -76,7 +77,7 @@ func (u UUID) IsReserved() bool {
 func (u UUID) IsZero() bool { return u == UUID{} }
 
 // Compare orders uuids by their bytes.
-func (u UUID) Compare(v UUID) int { return strings.Compare(string(u[:]), string(v[:])) }
+func (u UUID) Compare(v UUID) int { return bytes.Compare(u[:], v[:]) }
 
 // String returns u as Kafka prints it: URL-safe base64 without padding, 22 characters.
 func (u UUID) String() string { return base64.RawURLEncoding.EncodeToString(u[:]) }

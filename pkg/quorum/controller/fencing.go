@@ -83,23 +83,23 @@ func (c *Controller) settle() []Decision {
 func (t *tx) leaveInactive() (done bool) {
 	s := *t.state()
 	for id := range s.index.nodes() {
-		if !s.active(id) {
-			if !t.leaveAll(id) {
-				return false
-			}
-			continue
-		}
-		var offline []ident.TopicPartition
-		for _, tp := range s.index.of(id) {
-			if _, p := s.partition(tp); !s.directoryOnline(id, p) {
-				offline = append(offline, tp)
-			}
-		}
-		if !t.leave(id, offline) {
+		if !s.active(id) && !t.leaveAll(id) || s.active(id) && !t.leaveOffline(id) {
 			return false
 		}
 	}
 	return true
+}
+
+// leaveOffline is leave of what is in directories that the broker has not.
+func (t *tx) leaveOffline(id ident.NodeID) (done bool) {
+	s := t.state()
+	var offline []ident.TopicPartition
+	for _, tp := range s.index.of(id) {
+		if _, p := s.partition(tp); !s.directoryOnline(id, p) {
+			offline = append(offline, tp)
+		}
+	}
+	return t.leave(id, offline)
 }
 
 // expire fences the brokers whose session has ended. Each is decided on what the ones before it left behind

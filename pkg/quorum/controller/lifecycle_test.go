@@ -112,6 +112,10 @@ func TestAmendedRegistrationKeepsEpochAndState(t *testing.T) {
 		t.Errorf("got %+v", b)
 	}
 	h.want("a", 0, "leader 1 le 0 pe 0 isr [1 2]")
+	r.LogDirs[0] = ident.UUID{0: 7}
+	h.register(r)
+	h.want("a", 0, "leader 2 le 1 pe 1 isr [2]") // what it had is not in the new directory
+	h.create("b", []int32{1})
 	h.heartbeat(1, func(r *kmsg.BrokerHeartbeatRequest) { r.WantShutdown = true })
 	h.register(registration(1, 1))
 	if b := h.broker(1); b.Fenced || !b.InControlledShutdown {

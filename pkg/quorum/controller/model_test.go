@@ -337,6 +337,19 @@ func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := newModel(t, rapid.SampledFrom([]int{40, 10_000}).Draw(t, "max records"))
 		incarnation := byte(1)
+		if rapid.IntRange(0, 3).Draw(t, "from nothing") > 0 {
+			for id := range ident.NodeID(modelBrokers) {
+				m.request(registration(id, incarnation))
+			}
+			m.commit(len(m.log))
+			for b := range m.seen().Brokers() {
+				r := kmsg.NewPtrBrokerHeartbeatRequest()
+				r.Version, r.BrokerID, r.BrokerEpoch, r.CurrentMetadataOffset = 1, int32(b.ID), b.Epoch, int64(m.committed)
+				m.request(r)
+			}
+			m.request(createRequest(automatic("a", 5, 3), automatic("b", 30, 2), automatic("c", 2, 1)))
+			m.commit(len(m.log))
+		}
 		t.Repeat(map[string]func(*rapid.T){
 			"heartbeat":       func(*rapid.T) { m.heartbeat(m.anyBroker()) },
 			"heartbeats":      func(*rapid.T) { m.allHeartbeats() },

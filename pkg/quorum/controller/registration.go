@@ -62,6 +62,7 @@ func (c *Controller) BrokerRegistration(now ident.Instant, request *kmsg.BrokerR
 		record.BrokerEpoch = int64(t.nextOffset())
 	}
 	t.add(record)
+	t.leaveOffline(id) // an amendment may name other directories
 	response.BrokerEpoch = record.BrokerEpoch
 	d := t.commit(response)
 	if amends {
