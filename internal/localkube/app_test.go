@@ -27,7 +27,10 @@ func app(args []string) int {
 	case "serve":
 		return serveApp()
 	case "wait":
-		select {}
+		never := make(chan os.Signal, 1)
+		signal.Notify(never, syscall.SIGUSR1)
+		<-never
+		return 0
 	case "exit":
 		fmt.Println("leaving with", args[1])
 		if name := os.Getenv("TERMINATION_LOG"); name != "" {

@@ -2,6 +2,7 @@ package localkube
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -34,6 +35,11 @@ func TestMain(m *testing.M) {
 	}
 	if dir := os.Getenv("LOCALKUBE_TEST_PARENT"); dir != "" {
 		runParent(dir)
+	}
+	flag.Parse()
+	// These tests wait for other processes far more than they compute.
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
 	}
 	code := m.Run()
 	if shared.cluster != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -22,8 +23,10 @@ func TestMain(m *testing.M) {
 	case "":
 		os.Exit(m.Run())
 	case "wait":
+		never := make(chan os.Signal, 1)
+		signal.Notify(never, syscall.SIGUSR1)
 		fmt.Println("up")
-		select {}
+		<-never
 	case "exit":
 		os.Exit(7)
 	case "parent": // starts two children from changing threads, says their pids and waits to be killed
@@ -36,7 +39,9 @@ func TestMain(m *testing.M) {
 			}
 			fmt.Println(p.Pid())
 		}
-		select {}
+		never := make(chan os.Signal, 1)
+		signal.Notify(never, syscall.SIGUSR1)
+		<-never
 	}
 }
 
