@@ -161,6 +161,10 @@ func (c *Controller) Handle(now ident.Instant, request kmsg.Request) (Decision, 
 		return c.ElectLeaders(now, r), true
 	case *kmsg.UnregisterBrokerRequest:
 		return c.UnregisterBroker(now, r), true
+	case *kmsg.AlterPartitionAssignmentsRequest:
+		return c.AlterPartitionReassignments(now, r), true
+	case *kmsg.ListPartitionReassignmentsRequest:
+		return c.ListPartitionReassignments(now, r), true
 	}
 	return Decision{}, false
 }

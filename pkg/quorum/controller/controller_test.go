@@ -104,6 +104,7 @@ func requests() []kmsg.Request {
 	return []kmsg.Request{
 		topics, grow, drop, configs, registration(1, 1), kmsg.NewPtrBrokerHeartbeatRequest(), kmsg.NewPtrAlterPartitionRequest(),
 		kmsg.NewPtrAllocateProducerIDsRequest(), kmsg.NewPtrElectLeadersRequest(), kmsg.NewPtrUnregisterBrokerRequest(),
+		kmsg.NewPtrAlterPartitionAssignmentsRequest(), kmsg.NewPtrListPartitionReassignmentsRequest(),
 	}
 }
 
@@ -140,6 +141,10 @@ func TestInactiveControllerAnswersNotControllerToEverything(t *testing.T) {
 			case *kmsg.ElectLeadersResponse:
 				code = a.ErrorCode
 			case *kmsg.UnregisterBrokerResponse:
+				code = a.ErrorCode
+			case *kmsg.AlterPartitionAssignmentsResponse:
+				code = a.ErrorCode
+			case *kmsg.ListPartitionReassignmentsResponse:
 				code = a.ErrorCode
 			}
 			if code != kerr.NotController.Code {

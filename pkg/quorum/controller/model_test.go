@@ -390,6 +390,18 @@ func TestModel(t *testing.T) {
 				r.Topics = nil
 				m.request(r)
 			},
+			"reassign": func(*rapid.T) {
+				tp, _, ok := m.anyPartition()
+				topic, there := m.seen().TopicByID(tp.Topic)
+				if !ok || !there {
+					return
+				}
+				var target []int32 // nil cancels
+				for range rapid.IntRange(0, 3).Draw(t, "replicas") {
+					target = append(target, int32(m.anyBroker()))
+				}
+				m.request(reassignRequest(topic.Name, tp.Index, target))
+			},
 			"unregister": func(*rapid.T) {
 				if rapid.IntRange(0, 3).Draw(t, "really") > 0 {
 					return
