@@ -1,0 +1,388 @@
+package sim
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+	"sort"
+
+	"github.com/highwater-io/highwater/pkg/batch"
+	"github.com/highwater-io/highwater/pkg/ident"
+	"github.com/highwater-io/highwater/pkg/log"
+	"github.com/highwater-io/highwater/pkg/quorum/raft"
+)
+
+// quorumChecker watches from outside, with its own memory, and is asked after every step of a node. It looks at
+// the logs' bytes and at what nodes say to each other, not at what the core thinks of itself, roles apart.
+//
+//	SingleLeader          at most one node, in one life, leads an epoch
+//	VoteOnce              a voter votes for one candidate in an epoch, over all its lives
+//	MonotonicEpoch        what a node has told of its epoch never goes back, over all its lives
+//	MonotonicHighWatermark within a life
+//	LogMatching           two batches of the same epoch and offset are the same, and so is all before them
+//	MajorityReached       what a leader calls committed is on the disks of a majority, and its last record is of its epoch
+//	CommittedStays        what is committed is the same everywhere, is never cut off, and stays on a majority's disks
+//	LeaderCompleteness    whoever leads has all that is committed
+//	FlushedStays          what a log calls flushed survives every crash
+type quorumChecker struct {
+	s         *quorumSim
+	violation string
+	checked   int
+
+	leaders map[ident.Epoch]quorumLife
+	votes   map[quorumBallot]raft.ReplicaKey
+	told    map[ident.NodeID]ident.Epoch
+	chains  map[quorumPlace]uint64
+	// committed is every committed batch, in order.
+	committed []quorumBatch
+
+	healedAt ident.Instant // -1 while there are faults
+	goal     ident.Offset  // end of the first proposal after the faults that was committed, -1 before
+	asked    map[ident.Epoch]ident.Offset
+}
+
+type quorumLife struct {
+	node ident.NodeID
+	life int
+}
+
+type quorumBallot struct {
+	voter ident.NodeID
+	epoch ident.Epoch
+}
+
+type quorumPlace struct {
+	epoch ident.Epoch
+	base  ident.Offset
+}
+
+// quorumBatch is a batch of a log; chain is a hash over it and all before it.
+type quorumBatch struct {
+	base, next ident.Offset
+	epoch      ident.Epoch
+	chain      uint64
+}
+
+// quorumShadow is what the checker has read of a node's log: while the node is down, of what is on its disk.
+type quorumShadow []quorumBatch
+
+func (b quorumShadow) end() ident.Offset {
+	if len(b) == 0 {
+		return 0
+	}
+	return b[len(b)-1].next
+}
+
+// upTo returns the chain at a batch boundary.
+func (b quorumShadow) upTo(end ident.Offset) (uint64, bool) {
+	if end == 0 {
+		return 0, true
+	}
+	i := sort.Search(len(b), func(i int) bool { return b[i].next >= end })
+	if i == len(b) || b[i].next != end {
+		return 0, false
+	}
+	return b[i].chain, true
+}
+
+func newQuorumChecker(s *quorumSim) *quorumChecker {
+	return &quorumChecker{
+		s: s, healedAt: -1, goal: -1,
+		leaders: map[ident.Epoch]quorumLife{},
+		votes:   map[quorumBallot]raft.ReplicaKey{},
+		told:    map[ident.NodeID]ident.Epoch{},
+		chains:  map[quorumPlace]uint64{},
+		asked:   map[ident.Epoch]ident.Offset{},
+	}
+}
+
+func (c *quorumChecker) fail(format string, args ...any) {
+	if c.violation == "" {
+		c.violation = fmt.Sprintf(format, args...)
+		c.s.w.Trace("VIOLATION %s", c.violation)
+	}
+}
+
+// after looks at a node that has just made a step.
+func (c *quorumChecker) after(n *quorumNode) {
+	c.checked++
+	core := n.q.Core()
+	if core.Epoch() < n.epoch {
+		c.fail("MonotonicEpoch: node %d goes from epoch %d to %d", n.id, n.epoch, core.Epoch())
+	}
+	if core.Role() != n.role || core.Epoch() != n.epoch {
+		c.s.w.Trace("%d is %s in epoch %d", n.id, core.Role(), core.Epoch())
+	}
+	newLeader := core.Role() == raft.Leader && (n.role != raft.Leader || core.Epoch() != n.epoch)
+	n.epoch, n.role = core.Epoch(), core.Role()
+	if core.Role() == raft.Leader {
+		l := quorumLife{n.id, n.life}
+		if had, ok := c.leaders[n.epoch]; ok && had != l {
+			c.fail("SingleLeader: epoch %d is led by node %d in its life %d and by node %d in its life %d", n.epoch, had.node, had.life, l.node, l.life)
+		}
+		c.leaders[n.epoch] = l
+	}
+	c.follow(n)
+	if newLeader {
+		if chain, ok := n.shadow.upTo(c.end()); !ok || chain != c.chain() {
+			c.fail("LeaderCompleteness: node %d leads epoch %d without all that is committed up to %d: its log ends at %d", n.id, n.epoch, c.end(), n.shadow.end())
+		}
+	}
+	if hw := n.q.HighWatermark(); hw != n.hw {
+		if hw < n.hw {
+			c.fail("MonotonicHighWatermark: node %d goes from %d to %d", n.id, n.hw, hw)
+		}
+		n.hw = hw
+		c.highWatermark(n, hw)
+	}
+}
+
+// follow reads what is new in a node's log.
+func (c *quorumChecker) follow(n *quorumNode) {
+	end := n.q.EndOffset()
+	if end < n.shadow.end() {
+		c.s.counts.Truncations++
+		c.s.w.Trace("%d cuts its log to %d", n.id, end)
+		keep := sort.Search(len(n.shadow), func(i int) bool { return n.shadow[i].next > end })
+		for _, b := range n.shadow[keep:] {
+			if chain, ok := quorumShadow(c.committed).upTo(b.next); ok && chain == b.chain {
+				c.fail("CommittedStays: node %d cuts its log to %d, and with it the committed records up to %d", n.id, end, b.next)
+			}
+		}
+		n.shadow = n.shadow[:keep]
+		c.stillOnMajority()
+	}
+	if end > n.shadow.end() {
+		var err error
+		if n.shadow, err = readShadow(n.q.Log(), n.shadow); err != nil {
+			c.fail("log: node %d: %v", n.id, err)
+			return
+		}
+		c.match(n)
+	}
+}
+
+// match compares each batch with all of the same epoch and offset that were ever seen.
+func (c *quorumChecker) match(n *quorumNode) {
+	for i := len(n.shadow) - 1; i >= 0; i-- {
+		b := n.shadow[i]
+		place := quorumPlace{b.epoch, b.base}
+		chain, seen := c.chains[place]
+		if seen && chain != b.chain {
+			c.fail("LogMatching: node %d has at offset %d, epoch %d, another batch, or another log before it, than was seen there", n.id, b.base, b.epoch)
+			return
+		}
+		if seen {
+			return // and so is all before it
+		}
+		c.chains[place] = b.chain
+	}
+}
+
+func (c *quorumChecker) end() ident.Offset { return quorumShadow(c.committed).end() }
+
+func (c *quorumChecker) chain() uint64 {
+	if len(c.committed) == 0 {
+		return 0
+	}
+	return c.committed[len(c.committed)-1].chain
+}
+
+// highWatermark: a node calls everything below hw committed.
+func (c *quorumChecker) highWatermark(n *quorumNode, hw ident.Offset) {
+	if hw > c.end() {
+		c.commit(n, hw)
+	}
+	mine, ok := n.shadow.upTo(hw)
+	all, ok2 := quorumShadow(c.committed).upTo(hw)
+	if !ok || !ok2 || mine != all {
+		c.fail("CommittedStays: node %d calls its log committed up to %d, where others have something else or no batch ends", n.id, hw)
+	}
+	if goal, ok := c.asked[n.epoch]; ok && c.goal < 0 && n.role == raft.Leader && hw >= goal {
+		c.goal = goal
+	}
+}
+
+func (c *quorumChecker) commit(n *quorumNode, hw ident.Offset) {
+	if n.role != raft.Leader {
+		c.fail("MajorityReached: node %d, %s, calls everything up to %d committed before any leader did", n.id, n.role, hw)
+		return
+	}
+	if chain, ok := n.shadow.upTo(c.end()); !ok || chain != c.chain() {
+		c.fail("CommittedStays: leader %d commits up to %d without what was committed up to %d", n.id, hw, c.end())
+		return
+	}
+	for _, b := range n.shadow {
+		if b.next > c.end() && b.next <= hw {
+			c.committed = append(c.committed, b)
+		}
+	}
+	if c.end() != hw {
+		c.fail("MajorityReached: leader %d commits up to %d, which is no batch boundary", n.id, hw)
+		return
+	}
+	if last := c.committed[len(c.committed)-1]; last.epoch != n.epoch {
+		c.fail("MajorityReached: leader %d of epoch %d commits a record of epoch %d by counting (Raft, figure 8)", n.id, n.epoch, last.epoch)
+	}
+	c.stillOnMajority()
+}
+
+// stillOnMajority: all that is committed is on the disks of a majority of the voters.
+func (c *quorumChecker) stillOnMajority() {
+	end, chain, have := c.end(), c.chain(), 0
+	for _, n := range c.s.nodes[:len(c.s.voters)] {
+		if got, ok := n.shadow.upTo(end); ok && got == chain && n.flushedUpTo() >= end {
+			have++
+		}
+	}
+	if have < c.s.voters.Majority() {
+		c.fail("MajorityReached: what is committed up to %d is on the disks of %d voters: %s", end, have, c.s.state())
+	}
+}
+
+// flushedUpTo is what is on the node's disk for good.
+func (n *quorumNode) flushedUpTo() ident.Offset {
+	if n.q == nil {
+		return n.shadow.end()
+	}
+	return n.q.Log().FlushedOffset()
+}
+
+// crashed looks at what a crash left on a node's disk, without touching it.
+func (c *quorumChecker) crashed(n *quorumNode, flushed ident.Offset) {
+	l, _, err := log.Open(n.disk.CrashClone(c.s.w.Rand, 100), quorumDir, log.Config{StopOnCorruption: true})
+	if err != nil {
+		c.fail("FlushedStays: node %d: %v", n.id, err)
+		return
+	}
+	before := n.shadow
+	if n.shadow, err = readShadow(l, nil); err != nil {
+		c.fail("FlushedStays: node %d: %v", n.id, err)
+		return
+	}
+	had, _ := before.upTo(flushed)
+	if has, ok := n.shadow.upTo(flushed); !ok || has != had {
+		c.fail("FlushedStays: node %d had flushed up to %d and has after the crash %d", n.id, flushed, n.shadow.end())
+		return
+	}
+	c.stillOnMajority()
+}
+
+// restarted looks at what a node remembers.
+func (c *quorumChecker) restarted(n *quorumNode) {
+	v := n.q.Core().Vote()
+	if v.Epoch < c.told[n.id] {
+		c.fail("MonotonicEpoch: node %d restarts in epoch %d and has told others of %d", n.id, v.Epoch, c.told[n.id])
+	}
+	if voted, ok := c.votes[quorumBallot{n.id, v.Epoch}]; ok && voted != v.Voted {
+		c.fail("VoteOnce: node %d remembers a vote for %v in epoch %d and gave it to %v", n.id, v.Voted, v.Epoch, voted)
+	}
+}
+
+func (c *quorumChecker) tell(n *quorumNode, e ident.Epoch) { c.told[n.id] = max(c.told[n.id], e) }
+
+func (c *quorumChecker) vote(n *quorumNode, e ident.Epoch, candidate raft.ReplicaKey) {
+	b := quorumBallot{n.id, e}
+	if had, ok := c.votes[b]; ok && had != candidate {
+		c.fail("VoteOnce: node %d votes in epoch %d for %v and for %v", n.id, e, had, candidate)
+	}
+	c.votes[b] = candidate
+}
+
+// sent looks at a request that leaves a node.
+func (c *quorumChecker) sent(n *quorumNode, m raft.Message) {
+	switch m := m.(type) {
+	case *raft.VoteRequest:
+		c.tell(n, m.Epoch)
+		if !m.PreVote {
+			c.vote(n, m.Epoch, m.Candidate)
+		}
+	case *raft.BeginQuorumEpochRequest:
+		c.tell(n, m.Epoch)
+	case *raft.EndQuorumEpochRequest:
+		c.tell(n, m.Epoch)
+	case *raft.FetchRequest:
+		c.tell(n, m.Epoch)
+		if flushed := n.q.Log().FlushedOffset(); m.Offset > flushed {
+			c.fail("MajorityReached: node %d acknowledges up to %d and has on disk %d", n.id, m.Offset, flushed)
+		}
+	}
+}
+
+// replied looks at an answer that leaves a node.
+func (c *quorumChecker) replied(n *quorumNode, req quorumRequest, m raft.Message) {
+	switch m := m.(type) {
+	case *raft.VoteResponse:
+		c.tell(n, m.Current.Epoch)
+		asked := req.msg.(*raft.VoteRequest)
+		switch {
+		case !m.Granted:
+			c.s.counts.Refused++
+		case asked.PreVote:
+			c.s.counts.PreVotes++
+		default:
+			c.s.counts.Votes++
+			c.vote(n, asked.Epoch, asked.Candidate)
+		}
+	case *raft.BeginQuorumEpochResponse:
+		c.tell(n, m.Current.Epoch)
+	case *raft.EndQuorumEpochResponse:
+		c.tell(n, m.Current.Epoch)
+	case *raft.FetchResponse:
+		c.tell(n, m.Current.Epoch)
+		if m.Diverging != nil {
+			c.s.counts.Diverged++
+		}
+	}
+}
+
+// proposed notes the first proposal of each epoch after the faults: progress is that one of them is committed.
+func (c *quorumChecker) proposed(n *quorumNode, end ident.Offset) {
+	if _, ok := c.asked[n.leads]; !ok && c.healedAt >= 0 {
+		c.asked[n.leads] = end
+	}
+}
+
+// readShadow reads on behind what is known of a log.
+func readShadow(l *log.Log, b quorumShadow) (quorumShadow, error) {
+	for b.end() < l.EndOffset() {
+		chunk, err := l.Read(b.end(), 1<<20, l.EndOffset(), true)
+		if err != nil {
+			return b, err
+		}
+		data, err := chunk.AppendTo(nil)
+		chunk.Release()
+		if err != nil {
+			return b, err
+		}
+		for len(data) > 0 {
+			_, rest, h, err := batch.Next(data)
+			if err != nil {
+				return b, err
+			}
+			data = rest
+			if h.BaseOffset != b.end() {
+				return b, fmt.Errorf("batch at offset %d, want %d", h.BaseOffset, b.end())
+			}
+			prev := uint64(0)
+			if len(b) > 0 {
+				prev = b[len(b)-1].chain
+			}
+			b = append(b, quorumBatch{h.BaseOffset, h.NextOffset(), h.LeaderEpoch, chainOf(prev, h)})
+		}
+	}
+	return b, nil
+}
+
+// chainOf hashes a batch onto what is before it. The CRC stands for the records; it does not cover the first three.
+func chainOf(prev uint64, h batch.Header) uint64 {
+	f := fnv.New64a()
+	var b [28]byte
+	binary.BigEndian.PutUint64(b[0:], prev)
+	binary.BigEndian.PutUint64(b[8:], uint64(h.BaseOffset))
+	binary.BigEndian.PutUint32(b[16:], uint32(h.LeaderEpoch))
+	binary.BigEndian.PutUint32(b[20:], uint32(h.Length))
+	binary.BigEndian.PutUint32(b[24:], h.CRC)
+	f.Write(b[:])
+	return f.Sum64()
+}
