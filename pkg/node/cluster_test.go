@@ -16,9 +16,11 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/highwater-io/highwater/internal/testscale"
 	"github.com/highwater-io/highwater/pkg/ident"
+	"github.com/highwater-io/highwater/pkg/wire"
 )
 
 // testCluster is a cluster of nodes inside the test's process, on real sockets and files.
@@ -98,11 +100,7 @@ func newCluster(t *testing.T, voters, data int) *testCluster {
 		c.nodes[config.NodeID] = &testNode{config: config}
 		c.start(config.NodeID)
 	}
-	t.Cleanup(func() {
-		for id := range c.nodes {
-			c.stop(id)
-		}
-	})
+	t.Cleanup(c.stopAll)
 	return c
 }
 
@@ -148,6 +146,22 @@ func (c *testCluster) stop(id ident.NodeID) error {
 	case <-time.After(testscale.Duration(60 * time.Second)):
 		c.t.Errorf("node %d does not stop", id)
 		return errors.New("still running")
+	}
+}
+
+// stopAll ends data nodes first: a controlled shutdown wants the quorum's consent.
+func (c *testCluster) stopAll() {
+	for _, voters := range []bool{false, true} {
+		for _, n := range c.nodes {
+			if n.config.Voter == voters {
+				n.cancel()
+			}
+		}
+		for id, n := range c.nodes {
+			if n.config.Voter == voters {
+				_ = c.stop(id)
+			}
+		}
 	}
 }
 
@@ -270,4 +284,105 @@ func TestOneVoterAndOneDataNodeServeAClient(t *testing.T) {
 	c.waitReady(1000, 0)
 	c.produce(c.client(), "orders", 100, 150)
 	c.consume("orders", 150)
+}
+
+// partition asks a node's metadata for partition 0 of a topic.
+func (c *testCluster) partition(topic string) (kadm.PartitionDetail, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), testscale.Duration(5*time.Second))
+	defer cancel()
+	client := c.client()
+	defer client.Close()
+	details, err := kadm.NewClient(client).ListTopics(ctx, topic)
+	if err != nil {
+		return kadm.PartitionDetail{}, err
+	}
+	detail, ok := details[topic].Partitions[0]
+	if !ok {
+		return kadm.PartitionDetail{}, fmt.Errorf("no partition 0 of %s: %w", topic, details[topic].Err)
+	}
+	return detail, nil
+}
+
+func TestThreeVotersAndThreeDataNodesSurviveTheLossOfALeader(t *testing.T) {
+	c := newCluster(t, 3, 3)
+	c.waitReady(1000, 1001, 1002, 0, 1, 2)
+	two := "2"
+	c.createTopic("orders", 1, 3, map[string]*string{"min.insync.replicas": &two})
+	client := c.client()
+	c.produce(client, "orders", 0, 100)
+
+	before, err := c.partition("orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(before.ISR) != 3 {
+		t.Fatalf("ISR %v, want three members", before.ISR)
+	}
+	// The leader leaves in order: another one leads at a higher epoch, and the ISR is without it.
+	if err := c.stop(ident.NodeID(before.Leader)); err != nil {
+		t.Fatalf("leader stopped with %v", err)
+	}
+	c.eventually("a new leader", func() error {
+		now, err := c.partition("orders")
+		if err != nil {
+			return err
+		}
+		if now.Leader < 0 || now.Leader == before.Leader || now.LeaderEpoch <= before.LeaderEpoch || len(now.ISR) != 2 {
+			return fmt.Errorf("leader %d epoch %d ISR %v", now.Leader, now.LeaderEpoch, now.ISR)
+		}
+		return nil
+	})
+	c.produce(client, "orders", 100, 200)
+
+	// It comes back, catches up and is taken into the ISR again.
+	c.start(ident.NodeID(before.Leader))
+	c.eventually("the ISR is whole again", func() error {
+		now, err := c.partition("orders")
+		if err != nil {
+			return err
+		}
+		if len(now.ISR) != 3 {
+			return fmt.Errorf("ISR %v", now.ISR)
+		}
+		return nil
+	})
+	c.produce(client, "orders", 200, 250)
+
+	// The quorum loses its leader and goes on.
+	quorumLeader := ident.NoNode
+	for id := range c.nodes {
+		if c.nodes[id].config.Voter && c.quorumLeader(id) == id {
+			quorumLeader = id
+		}
+	}
+	if quorumLeader == ident.NoNode {
+		t.Fatal("no voter says that it leads")
+	}
+	if err := c.stop(quorumLeader); err != nil {
+		t.Fatalf("quorum leader stopped with %v", err)
+	}
+	c.createTopic("later", 3, 2, nil)
+	c.consume("orders", 250)
+}
+
+// quorumLeader asks a voter who leads.
+func (c *testCluster) quorumLeader(id ident.NodeID) ident.NodeID {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), testscale.Duration(10*time.Second))
+	defer cancel()
+	conn, err := (&wire.Dialer{}).Dial(ctx, c.nodes[id].config.AdvertisedController)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer conn.Close()
+	req := kmsg.NewPtrDescribeQuorumRequest()
+	topic := kmsg.NewDescribeQuorumRequestTopic()
+	topic.Topic = ident.MetadataTopic
+	topic.Partitions = append(topic.Partitions, kmsg.NewDescribeQuorumRequestTopicPartition())
+	req.Topics = append(req.Topics, topic)
+	resp, err := conn.Request(ctx, req)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return ident.NodeID(resp.(*kmsg.DescribeQuorumResponse).Topics[0].Partitions[0].LeaderID)
 }

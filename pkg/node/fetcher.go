@@ -152,7 +152,7 @@ func (l *fetchLoop) questions() []question {
 }
 
 func (l *fetchLoop) run(ctx context.Context) {
-	start := 0
+	start, trouble := 0, ""
 	for ctx.Err() == nil {
 		questions := l.questions()
 		if len(questions) == 0 {
@@ -165,8 +165,19 @@ func (l *fetchLoop) run(ctx context.Context) {
 		// The first partition of a response gets its records whatever the limits; each is first in its turn.
 		start = (start + 1) % len(questions)
 		questions = slices.Concat(questions[start:], questions[:start])
-		if err := l.fetch(ctx, questions); err != nil && ctx.Err() == nil {
-			l.owner.broker.logger.Info("fetch from the leader failed", "leader", l.leader, "error", err)
+		err := l.fetch(ctx, questions)
+		if err == nil {
+			if trouble != "" {
+				l.owner.broker.logger.Info("fetching from the leader again", "leader", l.leader)
+				trouble = ""
+			}
+			continue
+		}
+		if ctx.Err() == nil {
+			if err.Error() != trouble {
+				trouble = err.Error()
+				l.owner.broker.logger.Info("fetch from the leader failed, trying on", "leader", l.leader, "error", err)
+			}
 			backoff := l.owner.broker.cfg.Timing.RetryBackoff
 			select {
 			case <-ctx.Done():

@@ -17,8 +17,8 @@ import (
 const forwardTimeout = 15 * time.Second
 
 // forward passes an admin request to the active controller in an Envelope, with the caller's principal (KIP-590).
-// It tries again while nobody is in charge; a request whose answer was lost is not repeated, since it may have
-// been carried out: the client is told NOT_CONTROLLER and decides.
+// It tries again while nobody is in charge or the controller can't be reached; a request whose answer was lost is
+// not repeated, since it may have been carried out: the client is told NOT_CONTROLLER and decides.
 func (b *broker) forward(req *wire.Request) {
 	timeout := forwardTimeout
 	if t, ok := req.Body.(kmsg.TimeoutRequest); ok && t.Timeout() > 0 {
@@ -42,7 +42,7 @@ func (b *broker) forwardUntilDecided(ctx context.Context, req *wire.Request, env
 	for {
 		_, changed := b.controllers.current()
 		resp, err := b.forwardOnce(ctx, req, envelope)
-		if !errors.Is(err, errNoController) && !errors.Is(err, kerr.NotController) {
+		if !errors.Is(err, errNoController) && !errors.Is(err, kerr.NotController) && !refused(err) {
 			return resp, err
 		}
 		select {

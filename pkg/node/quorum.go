@@ -182,7 +182,9 @@ func wakeUp(kick chan struct{}) {
 }
 
 func (q *quorum) leadershipChanged(l raft.Leadership) {
-	q.node.logger.Info("quorum leadership", "leader", l.Leader, "epoch", l.Epoch)
+	if before, _ := q.node.controllers.current(); before.Leader != l.Leader || before.Epoch != l.Epoch {
+		q.node.logger.Info("quorum leadership", "leader", l.Leader, "epoch", l.Epoch)
+	}
 	q.node.controllers.setLeader(l)
 	if q.node.controller != nil && l.Leader != q.node.cfg.NodeID {
 		q.node.controller.loseLeadership(l.Epoch)
