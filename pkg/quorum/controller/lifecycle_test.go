@@ -116,8 +116,14 @@ func TestAmendedRegistrationKeepsEpochAndState(t *testing.T) {
 	h.register(r)
 	h.want("a", 0, "leader 2 le 1 pe 1 isr [2]") // what it had is not in the new directory
 	h.create("b", []int32{1})
+	r.LogDirs[0] = dirOf(1)
+	h.register(r)
+	h.want("b", 0, "leader -1 le 1 pe 1 isr [1]")
+	r.LogDirs[0] = ident.UUID{0: 7}
+	h.register(r)
+	h.want("b", 0, "leader 1 le 2 pe 2 isr [1]") // and is there again when the directory is
 	h.heartbeat(1, func(r *kmsg.BrokerHeartbeatRequest) { r.WantShutdown = true })
-	h.register(registration(1, 1))
+	h.register(r)
 	if b := h.broker(1); b.Fenced || !b.InControlledShutdown {
 		t.Errorf("shutdown is forgotten: %+v", b)
 	}

@@ -123,7 +123,9 @@ func (m *model) commit(n int) {
 			if len(without(old.Replicas, changed.Replicas)) > 0 && changed.LeaderEpoch == old.LeaderEpoch {
 				m.t.Fatalf("%s: a replica leaves and the epoch stays: from %s to %s", tp, show(old), show(changed))
 			}
-			if changed.Leader != ident.NoNode && changed.Leader != old.Leader && !slices.Contains(old.ISR, changed.Leader) && changed.RecoveryState != metadata.Recovering {
+			// A replica that joins with the record that completes a reassignment may lead at once.
+			completes := old.Reassigning() && !changed.Reassigning()
+			if changed.Leader != ident.NoNode && changed.Leader != old.Leader && !slices.Contains(old.ISR, changed.Leader) && !completes && changed.RecoveryState != metadata.Recovering {
 				m.t.Fatalf("%s: an unclean leader is not marked: from %s to %s", tp, show(old), show(changed))
 			}
 			m.leads(tp, after)

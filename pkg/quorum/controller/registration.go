@@ -62,7 +62,10 @@ func (c *Controller) BrokerRegistration(now ident.Instant, request *kmsg.BrokerR
 		record.BrokerEpoch = int64(t.nextOffset())
 	}
 	t.add(record)
-	t.leaveOffline(id) // an amendment may name other directories
+	if amends { // it may name other directories
+		t.leaveOffline(id)
+		t.electLeaderless()
+	}
 	response.BrokerEpoch = record.BrokerEpoch
 	d := t.commit(response)
 	if amends {
