@@ -26,9 +26,10 @@ type Log struct {
 	producers *Producers
 
 	flushed     atomic.Int64
-	epochsDirty bool // the table differs from its file
-	dirDirty    bool // files were created since the directory was synced
-	truncations int  // counts them, so that a flush that ran beside one says nothing
+	epochsDirty bool         // the table differs from its file
+	dirDirty    bool         // files were created since the directory was synced
+	truncations int          // counts them, so that a flush that ran beside one says nothing
+	toldFlushed ident.Offset // the highest flushed offset that a truncation took back
 	err         error
 	headers     []batch.Header // scratch of append
 
@@ -125,6 +126,17 @@ func (l *Log) poison(what string, err error) error {
 	return l.err
 }
 
+// SetSegmentBytes changes Config.SegmentBytes for the appends to come.
+func (l *Log) SetSegmentBytes(n int64) error {
+	cfg := l.cfg
+	cfg.SegmentBytes = n
+	cfg, err := cfg.withDefaults()
+	if err == nil {
+		l.cfg = cfg
+	}
+	return err
+}
+
 // Roll seals the active segment, unless it is empty, and starts the next one at the log's end. Appends roll by
 // themselves when the segment is full.
 func (l *Log) Roll() error {
@@ -140,6 +152,13 @@ func (l *Log) Roll() error {
 	}
 	if err := l.producers.writeSnapshot(sealed.next, false); err != nil {
 		return l.poison("write producer snapshot", err)
+	}
+	if sealed.base < l.toldFlushed {
+		// The owner's recovery point may still be the one from before a truncation. After a crash nothing below
+		// it would be scanned but the last segment, which this one is until the next is there.
+		if _, err := l.Flush(); err != nil {
+			return err
+		}
 	}
 	next, err := createSegment(l.fsys, l.dir, sealed.next)
 	if err != nil {

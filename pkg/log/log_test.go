@@ -359,11 +359,19 @@ func TestWriteAndSyncErrorsPoisonTheLog(t *testing.T) {
 			"truncate": func() error { return l.Truncate(0) },
 			"roll":     l.Roll,
 			"start":    func() error { return l.SetStartOffset(1) },
-			"close":    l.Close,
 		} {
-			if err := again(); !errors.Is(err, disk) && !(errors.Is(err, ErrClosed) || err == nil && name == "close") {
+			if err := again(); !errors.Is(err, disk) {
 				t.Errorf("%s after a failed %s: %v", name, op, err)
 			}
+		}
+		if got := check(t, l); len(got) == 0 {
+			t.Errorf("after a failed %s nothing can be read", op)
+		}
+		if err := l.Close(); !errors.Is(err, disk) {
+			t.Errorf("close after a failed %s: %v", op, err)
+		}
+		if _, err := l.AppendAsLeader(records(1, 0, 1, 10), 0); !errors.Is(err, ErrClosed) {
+			t.Errorf("append after close: %v", err)
 		}
 		if l.FlushedOffset() != 0 {
 			t.Errorf("flushed to %d after a failed %s", l.FlushedOffset(), op)
@@ -388,4 +396,23 @@ func TestFlushBesideAppendsCoversWhatWasThereWhenItBegan(t *testing.T) {
 		t.Fatalf("a flush that a truncation overtook says %d of %d, %v", o, l.EndOffset(), err)
 	}
 	_ = m
+}
+
+func TestSegmentSizeCanBeChanged(t *testing.T) {
+	l, _ := newLog(t, Config{})
+	for range 4 {
+		mustAppend(t, l, 0, 1, 500)
+	}
+	if err := l.SetSegmentBytes(1000); err != nil {
+		t.Fatal(err)
+	}
+	for range 4 {
+		mustAppend(t, l, 0, 1, 500)
+	}
+	if got := l.Segments(); !slices.Equal(got, []ident.Offset{0, 4, 5, 6, 7}) {
+		t.Fatalf("segments %v", got)
+	}
+	if err := l.SetSegmentBytes(1 << 40); err == nil {
+		t.Fatal("a segment beyond 2 GiB was accepted")
+	}
 }

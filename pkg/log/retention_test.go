@@ -1,6 +1,8 @@
 package log
 
 import (
+	"encoding/binary"
+	"hash/crc32"
 	"testing"
 
 	"github.com/highwater-io/highwater/pkg/batch"
@@ -99,6 +101,21 @@ func TestMaxTimestampIsTheFirstRecordThatHasIt(t *testing.T) {
 	}
 	got, ok, err := l.MaxTimestamp()
 	if err != nil || !ok || got.Offset != 1 || got.Timestamp != 9 || got.LeaderEpoch != 0 {
+		t.Fatalf("%+v, %v, %v", got, ok, err)
+	}
+}
+
+func TestRecordsThatNobodyCanDecodeStandForTheirBatch(t *testing.T) {
+	l, _ := newLog(t, Config{})
+	mustAppend(t, l, 0, 1, 10)
+	raw := batch.NewBuilder(0, -1, 5000).Append(nil, []byte("v")).Build()
+	raw[batch.HeaderSize] = 0x7f // the record's length
+	binary.BigEndian.PutUint32(raw[17:], crc32.Checksum(raw[21:], castagnoli))
+	if _, err := l.AppendAsLeader(raw, 0); err != nil {
+		t.Fatal(err)
+	}
+	got, ok, err := l.OffsetForTimestamp(3000)
+	if err != nil || !ok || got.Offset != 1 || got.Timestamp != 5000 {
 		t.Fatalf("%+v, %v, %v", got, ok, err)
 	}
 }

@@ -101,7 +101,8 @@ func (s *segmentView) firstNotBefore(ts int64, start ident.Offset, interval int6
 			}
 			for rec, err := range batch.Records(raw) {
 				if err != nil {
-					return TimestampOffset{}, false, err
+					// A client wrote records that nobody can decode; their batch as a whole stands for them.
+					return TimestampOffset{h.MaxTimestamp, max(h.BaseOffset, start), h.LeaderEpoch}, true, nil
 				}
 				if rec.Timestamp >= ts && rec.Offset >= start {
 					return TimestampOffset{rec.Timestamp, rec.Offset, h.LeaderEpoch}, true, nil

@@ -10,7 +10,7 @@ import (
 // Truncate removes the records from offset to on. A batch that holds it goes whole, so EndOffset may then be
 // lower. Below the log's start it is TruncateFully(to); at or beyond the end only the leader epochs that start
 // there go. It is durable when it returns. FlushedOffset may fall: the recovery point that the owner has
-// written down for this log must not stay above it.
+// written down for this log should follow soon, since damage below it is taken for corruption.
 func (l *Log) Truncate(to ident.Offset) error {
 	if l.err != nil {
 		return l.err
@@ -25,7 +25,7 @@ func (l *Log) Truncate(to ident.Offset) error {
 		}
 		return nil
 	}
-	l.truncations++
+	l.takeBackFlushed()
 	keep := len(l.segments)
 	for keep > 1 && l.segments[keep-1].base >= to {
 		keep--
@@ -88,7 +88,7 @@ func (l *Log) TruncateFully(start ident.Offset) error {
 	if start < 0 {
 		return fmt.Errorf("log %s: %w: truncation to %d", l.dir, ErrOffsetOutOfRange, start)
 	}
-	l.truncations++
+	l.takeBackFlushed()
 	gone := l.segments
 	if err := l.removeFiles(gone); err != nil {
 		return err
@@ -116,6 +116,12 @@ func (l *Log) TruncateFully(start ident.Offset) error {
 	}
 	l.flushed.Store(int64(start))
 	return nil
+}
+
+// takeBackFlushed notes that a truncation is under way.
+func (l *Log) takeBackFlushed() {
+	l.truncations++
+	l.toldFlushed = max(l.toldFlushed, l.FlushedOffset(), l.cfg.RecoveryPoint)
 }
 
 // removeSegments removes segments that the view no longer holds, the last one first, so that a crash leaves a
