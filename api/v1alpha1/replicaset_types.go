@@ -74,7 +74,7 @@ type QuorumSpec struct {
 	// +optional
 	// +kubebuilder:default=Dedicated
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="quorum.mode is immutable"
-	Mode QuorumMode `json:"mode"`
+	Mode QuorumMode `json:"mode,omitempty"`
 
 	// storage is the volume of each dedicated voter; unset, it is 1Gi of the data nodes' storage class. Immutable.
 	// +optional

@@ -5,19 +5,11 @@ import (
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
-	hwv1alpha1 "github.com/highwater-io/highwater/api/v1alpha1"
 	"github.com/highwater-io/highwater/controllers/cluster"
 	"github.com/highwater-io/highwater/controllers/setup"
 	"github.com/highwater-io/highwater/pkg/wire"
@@ -34,11 +26,9 @@ const (
 
 // newManager puts the operator together.
 func newManager(ctx context.Context, config *rest.Config, o options) (ctrl.Manager, error) {
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, hwv1alpha1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			return nil, fmt.Errorf("scheme: %w", err)
-		}
+	scheme, err := setup.Scheme()
+	if err != nil {
+		return nil, err
 	}
 	hosts, err := wire.OpenHostTable(o.hostsFile)
 	if err != nil {
@@ -46,7 +36,7 @@ func newManager(ctx context.Context, config *rest.Config, o options) (ctrl.Manag
 	}
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme:                        scheme,
-		Cache:                         cacheOptions(o.namespaces()),
+		Cache:                         setup.CacheOptions(o.namespaces()),
 		Metrics:                       metricsserver.Options{BindAddress: o.metricsAddress},
 		HealthProbeBindAddress:        o.healthAddress,
 		LeaderElection:                o.leaderElect,
@@ -70,26 +60,4 @@ func newManager(ctx context.Context, config *rest.Config, o options) (ctrl.Manag
 		return nil, err
 	}
 	return mgr, nil
-}
-
-// cacheOptions keep in memory only what the operator made, and of that not who wrote which field.
-func cacheOptions(namespaces []string) cache.Options {
-	ours := cache.ByObject{Label: labels.SelectorFromSet(setup.ManagedLabels())}
-	options := cache.Options{
-		DefaultTransform: cache.TransformStripManagedFields(),
-		ByObject: map[client.Object]cache.ByObject{
-			&corev1.Pod{}:                   ours,
-			&corev1.PersistentVolumeClaim{}: ours,
-			&corev1.Service{}:               ours,
-			&corev1.ConfigMap{}:             ours,
-			&policyv1.PodDisruptionBudget{}: ours,
-		},
-	}
-	if len(namespaces) > 0 {
-		options.DefaultNamespaces = map[string]cache.Config{}
-		for _, namespace := range namespaces {
-			options.DefaultNamespaces[namespace] = cache.Config{}
-		}
-	}
-	return options
 }

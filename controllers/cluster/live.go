@@ -181,15 +181,12 @@ func changeOf(target Target, s observer.Step) (Change, bool) {
 		change.Topics = append(change.Topics, topic.Name)
 	}
 	for _, resource := range s.Delta.ChangedConfigs() {
-		if resource.Type == topicResource {
+		if resource.Type == metadata.ResourceTopic {
 			change.Topics = append(change.Topics, resource.Name)
 		}
 	}
 	return change, s.Delta.Changed()
 }
-
-// topicResource is Kafka's number for configs of topics.
-const topicResource = int8(kmsg.ConfigResourceTypeTopic)
 
 func (f *following) stateChanged(s observer.State) {
 	l := f.live

@@ -89,14 +89,11 @@ func fieldOf(key string) string {
 	}
 }
 
-// topicResource is Kafka's number for configs of topics.
-const topicResource = 2
-
 // configChange is what brings a topic's keys from what is committed to what is wanted. Keys that nobody asked for are
 // removed only with exact, which is for topics that were made for their Partitions.
 func configChange(image *metadata.Image, topic string, wanted map[string]string, exact bool) (set map[string]string, remove []string) {
 	set = map[string]string{}
-	committed := image.Config(topicResource, topic)
+	committed := image.Config(metadata.ResourceTopic, topic)
 	for key, value := range wanted {
 		if now, has := committed.Get(key); !has || now != value {
 			set[key] = value
@@ -115,7 +112,7 @@ func configChange(image *metadata.Image, topic string, wanted map[string]string,
 // effectiveMinISR is min.insync.replicas as the leader uses it.
 func effectiveMinISR(image *metadata.Image, topic string, byDefault int32, replicas int) int32 {
 	minISR := int64(byDefault)
-	if text, set := image.Config(topicResource, topic).Get(topicconfig.MinInsyncReplicas); set {
+	if text, set := image.Config(metadata.ResourceTopic, topic).Get(topicconfig.MinInsyncReplicas); set {
 		if n, err := strconv.ParseInt(text, 10, 32); err == nil {
 			minISR = n
 		}

@@ -8,9 +8,6 @@ import (
 	"github.com/highwater-io/highwater/pkg/topicconfig"
 )
 
-// topicResource is Kafka's number for configs of topics.
-const topicResource = 2
-
 type topicIndex struct {
 	topic string
 	index int32
@@ -22,7 +19,7 @@ func count(image *metadata.Image, managed map[topicIndex]bool, defaultMinISR int
 	var c hwv1alpha1.PartitionCounts
 	for topic := range image.Topics() {
 		minISR := defaultMinISR
-		if text, set := image.Config(topicResource, topic.Name).Get(topicconfig.MinInsyncReplicas); set {
+		if text, set := image.Config(metadata.ResourceTopic, topic.Name).Get(topicconfig.MinInsyncReplicas); set {
 			if n, err := strconv.ParseInt(text, 10, 32); err == nil {
 				minISR = int32(n)
 			}

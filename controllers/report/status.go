@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -28,7 +29,7 @@ func ApplyStatus(ctx context.Context, writer client.StatusClient, kind string, o
 	applied.SetResourceVersion(object.GetResourceVersion())
 	err = writer.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(applied),
 		client.FieldOwner(FieldOwner), client.ForceOwnership)
-	if err != nil {
+	if err != nil && !apierrors.IsNotFound(err) { // An object that is gone needs no status.
 		return fmt.Errorf("write status of %s %s/%s: %w", kind, object.GetNamespace(), object.GetName(), err)
 	}
 	return nil

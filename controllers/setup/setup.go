@@ -15,8 +15,8 @@ import (
 	"github.com/highwater-io/highwater/controllers/specs"
 )
 
-// ManagedLabels are on every object that the operator makes.
-func ManagedLabels() map[string]string {
+// managedLabels are on every object that the operator makes.
+func managedLabels() map[string]string {
 	return map[string]string{"app.kubernetes.io/managed-by": specs.ManagedBy}
 }
 

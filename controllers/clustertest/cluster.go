@@ -1,0 +1,359 @@
+// Package clustertest stands in for a cluster in tests of the controllers: the metadata is real, made of records by
+// the same code as the product's, and the test decides what is committed.
+package clustertest
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/highwater-io/highwater/controllers/cluster"
+	"github.com/highwater-io/highwater/pkg/ident"
+	"github.com/highwater-io/highwater/pkg/metadata"
+)
+
+// Cluster is a cluster of which a test is the master. It is safe for concurrent use.
+type Cluster struct {
+	mu      sync.Mutex
+	state   cluster.State
+	image   *metadata.Image
+	offset  ident.Offset
+	targets []cluster.Target
+	open    map[*connection]struct{}
+	facts   *cluster.FactBook
+	voters  []cluster.VoterState
+	calls   []string
+	refuse  error
+}
+
+// New returns a cluster whose metadata can be read and is empty. It is quiet until Follow.
+func New() *Cluster {
+	return &Cluster{
+		state: cluster.State{Leader: ident.NoNode, Epoch: ident.UnknownEpoch},
+		image: metadata.Empty(), offset: -1,
+		open:  map[*connection]struct{}{},
+		facts: cluster.NewFactBook(),
+	}
+}
+
+type connection struct {
+	cluster *Cluster
+	target  cluster.Target
+	notify  func(cluster.Change)
+}
+
+// Open is a cluster.Opener that ends here whatever the target is.
+func (c *Cluster) Open(target cluster.Target, notify func(cluster.Change)) cluster.Connection {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k := &connection{c, target, notify}
+	c.open[k] = struct{}{}
+	c.targets = append(c.targets, target)
+	return k
+}
+
+func (k *connection) State() cluster.State {
+	k.cluster.mu.Lock()
+	defer k.cluster.mu.Unlock()
+	return k.cluster.state
+}
+func (k *connection) Admin() cluster.Admin     { return admin{k.cluster} }
+func (k *connection) Facts() *cluster.FactBook { return k.cluster.facts }
+func (k *connection) Close() {
+	k.cluster.mu.Lock()
+	defer k.cluster.mu.Unlock()
+	delete(k.cluster.open, k)
+}
+
+// Connections is how many are open.
+func (c *Cluster) Connections() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.open)
+}
+
+// Targets are all targets that were connected to, in order.
+func (c *Cluster) Targets() []cluster.Target {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.targets)
+}
+
+// Calls are the admin calls that were made, in order, as text.
+func (c *Cluster) Calls() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.calls)
+}
+
+// Refuse makes every admin call that changes something fail, until it is called with nil.
+func (c *Cluster) Refuse(err error) {
+	c.mu.Lock()
+	c.refuse = err
+	c.mu.Unlock()
+	c.tell(nil, true)
+}
+
+// Follow lets a voter lead, and the operator read the metadata.
+func (c *Cluster) Follow(leader ident.NodeID, epoch ident.Epoch) {
+	c.mu.Lock()
+	c.state = cluster.State{Image: c.image, Leader: leader, Epoch: epoch, Reach: cluster.Following, Since: time.Now()}
+	c.mu.Unlock()
+	c.tell(nil, true)
+}
+
+// Lose makes the quorum's leader unknown, as of the time given.
+func (c *Cluster) Lose(reach cluster.Reach, since time.Time, tried ...string) {
+	c.mu.Lock()
+	c.state.Reach, c.state.Since, c.state.Tried = reach, since, tried
+	c.state.Leader = ident.NoNode
+	c.mu.Unlock()
+	c.tell(nil, true)
+}
+
+// SetVoters is what the quorum's leader says of the voters.
+func (c *Cluster) SetVoters(voters ...cluster.VoterState) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.voters = voters
+}
+
+// Fact hands in a fact of a node.
+func (c *Cluster) Fact(topic string, f cluster.Fact) {
+	c.mu.Lock()
+	if t, found := c.image.Topic(topic); found {
+		f.TopicID = t.ID
+	}
+	c.mu.Unlock()
+	f.Kind = "ISRChange"
+	c.facts.Add(f)
+	c.tell([]string{topic}, false)
+}
+
+// Commit adds records to the metadata. Records that do not fit are a mistake of the test and panic.
+func (c *Cluster) Commit(records ...metadata.Record) {
+	c.mu.Lock()
+	delta := metadata.NewDelta(c.image)
+	for _, record := range records {
+		metadata.Pinned.Stamp(record)
+		if err := delta.Replay(record); err != nil {
+			c.mu.Unlock()
+			panic(err)
+		}
+		c.offset++
+	}
+	c.image = delta.Image(c.offset, max(c.state.Epoch, 1))
+	if c.state.Reach == cluster.Following {
+		c.state.Image = c.image
+	}
+	var topics []string
+	for _, id := range delta.ChangedTopics() {
+		if t, found := c.image.TopicByID(id); found {
+			topics = append(topics, t.Name)
+		}
+	}
+	for _, t := range delta.DeletedTopics() {
+		topics = append(topics, t.Name)
+	}
+	for _, resource := range delta.ChangedConfigs() {
+		topics = append(topics, resource.Name)
+	}
+	everything := len(delta.ChangedBrokers()) > 0
+	c.mu.Unlock()
+	c.tell(topics, everything)
+}
+
+func (c *Cluster) tell(topics []string, everything bool) {
+	c.mu.Lock()
+	open := slices.Collect(maps.Keys(c.open))
+	c.mu.Unlock()
+	for _, k := range open {
+		k.notify(cluster.Change{ReplicaSet: k.target.ReplicaSet, Topics: topics, Everything: everything})
+	}
+}
+
+// Register registers and unfences data nodes with their directories.
+func (c *Cluster) Register(directories map[ident.NodeID]ident.UUID) {
+	for _, id := range slices.Sorted(maps.Keys(directories)) {
+		c.Commit(&metadata.RegisterBrokerRecord{BrokerID: id, BrokerEpoch: int64(id) + 100, IncarnationID: ident.UUID{byte(id), 1}, LogDirs: []ident.UUID{directories[id]}})
+	}
+}
+
+// Fence fences or unfences a node.
+func (c *Cluster) Fence(id ident.NodeID, fenced bool) {
+	change := metadata.Unfence
+	if fenced {
+		change = metadata.Fence
+	}
+	c.Commit(&metadata.BrokerRegistrationChangeRecord{BrokerID: id, BrokerEpoch: int64(id) + 100, Fenced: change})
+}
+
+// ISR commits an ISR, and a leader unless it is metadata.NoLeaderChange.
+func (c *Cluster) ISR(topic string, index int32, leader ident.NodeID, isr ...ident.NodeID) {
+	c.Commit(&metadata.PartitionChangeRecord{
+		TopicID: c.TopicID(topic), PartitionID: index, ISR: isr, Leader: leader, LeaderRecoveryState: metadata.NoLeaderRecoveryChanged,
+	})
+}
+
+// TopicID is the id that a topic has, or would have.
+func (c *Cluster) TopicID(topic string) ident.UUID {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if t, found := c.image.Topic(topic); found {
+		return t.ID
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%d", topic, c.offset))
+	return ident.UUID(sum[:16])
+}
+
+// Partition is what is committed.
+func (c *Cluster) Partition(topic string, index int32) (metadata.Partition, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if t, found := c.image.Topic(topic); found {
+		if p, found := t.Partition(index); found {
+			return *p, true
+		}
+	}
+	return metadata.Partition{}, false
+}
+
+// Config is a committed topic key.
+func (c *Cluster) Config(topic, key string) (string, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.image.Config(metadata.ResourceTopic, topic).Get(key)
+}
+
+type admin struct{ *Cluster }
+
+// call notes a call and answers the refusal that the test wants.
+func (a admin) call(format string, args ...any) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.calls = append(a.calls, fmt.Sprintf(format, args...))
+	return a.refuse
+}
+
+func (a admin) CreateTopic(_ context.Context, t cluster.NewTopic) error {
+	if err := a.call("create %s: %d partitions, factor %d, assignments %v, configs %v", t.Name, t.Partitions, t.ReplicationFactor, t.Assignments, t.Configs); err != nil {
+		return err
+	}
+	if _, found := a.Partition(t.Name, 0); found {
+		return &cluster.RefusedError{Code: kerr.TopicAlreadyExists}
+	}
+	a.MakeTopic(t)
+	return nil
+}
+
+// MakeTopic commits a topic, also one that the operator did not ask for.
+func (c *Cluster) MakeTopic(t cluster.NewTopic) {
+	id := c.TopicID(t.Name)
+	records := []metadata.Record{&metadata.TopicRecord{Name: t.Name, TopicID: id}}
+	for _, key := range slices.Sorted(maps.Keys(t.Configs)) {
+		value := t.Configs[key]
+		records = append(records, &metadata.ConfigRecord{ResourceType: metadata.ResourceTopic, ResourceName: t.Name, Name: key, Value: &value})
+	}
+	count := max(int(t.Partitions), len(t.Assignments))
+	for index := range count {
+		var replicas []ident.NodeID
+		if len(t.Assignments) > 0 {
+			replicas = toIDs(t.Assignments[index])
+		} else {
+			replicas = firstNodes(t.ReplicationFactor)
+		}
+		records = append(records, partitionRecord(id, int32(index), replicas))
+	}
+	c.Commit(records...)
+}
+
+func (a admin) GrowTopic(_ context.Context, topic string, count int32, assignments [][]int32) error {
+	if err := a.call("grow %s: %d partitions, assignments %v", topic, count, assignments); err != nil {
+		return err
+	}
+	first, found := a.Partition(topic, 0)
+	if !found {
+		return &cluster.RefusedError{Code: kerr.UnknownTopicOrPartition}
+	}
+	a.mu.Lock()
+	t, _ := a.image.Topic(topic)
+	now := int32(t.NumPartitions())
+	a.mu.Unlock()
+	for index := now; index < count; index++ {
+		replicas := first.Replicas
+		if len(assignments) > 0 {
+			replicas = toIDs(assignments[index-now])
+		}
+		a.Commit(partitionRecord(t.ID, index, replicas))
+	}
+	return nil
+}
+
+func (a admin) AlterTopicConfig(_ context.Context, topic string, set map[string]string, remove []string) error {
+	if err := a.call("alter %s: set %v, remove %v", topic, set, remove); err != nil {
+		return err
+	}
+	var records []metadata.Record
+	for _, key := range slices.Sorted(maps.Keys(set)) {
+		value := set[key]
+		records = append(records, &metadata.ConfigRecord{ResourceType: metadata.ResourceTopic, ResourceName: topic, Name: key, Value: &value})
+	}
+	for _, key := range remove {
+		records = append(records, &metadata.ConfigRecord{ResourceType: metadata.ResourceTopic, ResourceName: topic, Name: key})
+	}
+	a.Commit(records...)
+	return nil
+}
+
+func (a admin) DeleteTopic(_ context.Context, id ident.UUID) error {
+	if err := a.call("delete %s", id); err != nil {
+		return err
+	}
+	a.RemoveTopic(id)
+	return nil
+}
+
+// RemoveTopic commits that a topic is gone.
+func (c *Cluster) RemoveTopic(id ident.UUID) {
+	c.mu.Lock()
+	_, found := c.image.TopicByID(id)
+	c.mu.Unlock()
+	if found {
+		c.Commit(&metadata.RemoveTopicRecord{TopicID: id})
+	}
+}
+
+func (a admin) Voters(context.Context) ([]cluster.VoterState, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.voters), nil
+}
+
+func partitionRecord(topic ident.UUID, index int32, replicas []ident.NodeID) *metadata.PartitionRecord {
+	return &metadata.PartitionRecord{
+		TopicID: topic, PartitionID: index, Replicas: replicas, ISR: replicas, Leader: replicas[0],
+		Directories: make([]ident.UUID, len(replicas)),
+	}
+}
+
+func firstNodes(n int32) []ident.NodeID {
+	var ids []ident.NodeID
+	for id := range n {
+		ids = append(ids, ident.NodeID(id))
+	}
+	return ids
+}
+
+func toIDs(ints []int32) []ident.NodeID {
+	var ids []ident.NodeID
+	for _, id := range ints {
+		ids = append(ids, ident.NodeID(id))
+	}
+	return ids
+}
