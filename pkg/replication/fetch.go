@@ -76,6 +76,11 @@ func (r *Replica) position(f Fetch, a *FetchAnswer) {
 		case epoch < f.LastFetchedEpoch || end < f.Offset:
 			a.Diverging = EpochEnd{Epoch: epoch, End: end}
 			return
+		case f.Replica >= 0 && end <= r.log.StartOffset() && f.LastFetchedEpoch < r.log.LatestEpoch():
+			// Nothing of that epoch is left here, so where it really ended is not known: it may have been below the
+			// log start, and what the follower has beyond that is another branch of history. Kafka lets it pass.
+			a.Diverging = EpochEnd{Epoch: epoch, End: r.log.StartOffset()}
+			return
 		}
 	}
 	if outOfRange {

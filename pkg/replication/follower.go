@@ -74,7 +74,7 @@ func (r *Replica) fetchResponse(now ident.Instant, ev FetchResponse, out *Effect
 	switch ev.Code {
 	case None:
 		if ev.Diverging.Epoch != ident.UnknownEpoch || ev.Diverging.End != ident.UnknownOffset {
-			r.diverged(ev.Diverging, out)
+			r.diverged(ev.Diverging, ev.LeaderLogStart, out)
 			return
 		}
 		r.useBatches(now, ev, out)
@@ -137,8 +137,10 @@ func (r *Replica) fetchedRefused(now ident.Instant, out *Effects) {
 }
 
 // diverged truncates to the end of the largest epoch that both logs have (KIP-101, KIP-279). If the leader's epoch
-// is not in this log, that is one step of several: the next fetch names an older epoch.
-func (r *Replica) diverged(d EpochEnd, out *Effects) {
+// is not in this log, that is one step of several: the next fetch names an older epoch. If all that would be left
+// lies below the leader's log start, nobody can tell whether it is the leader's history: it goes, and this log begins
+// where the leader's does.
+func (r *Replica) diverged(d EpochEnd, leaderStart ident.Offset, out *Effects) {
 	if r.cfg.Mutant == DivergenceIgnored {
 		return
 	}
@@ -149,6 +151,10 @@ func (r *Replica) diverged(d EpochEnd, out *Effects) {
 		} else {
 			to = min(end, to)
 		}
+	}
+	if to <= leaderStart {
+		r.truncate(Truncation{To: leaderStart, Full: true}, out)
+		return
 	}
 	r.truncate(Truncation{To: max(to, 0), Full: to < r.log.StartOffset()}, out)
 }

@@ -273,3 +273,36 @@ func TestFailedReplicaFollowsEpochsAndAnswersStorageError(t *testing.T) {
 		t.Fatalf("latest offset: code %d", code)
 	}
 }
+
+func TestHistoryBelowTheLeadersLogStartIsNotTrusted(t *testing.T) {
+	// The leader's epoch 5 began at 43; retention has moved its log start to 45, so it can't tell any more.
+	leader := newBench(Config{HighWatermark: 45})
+	leader.log.appendTo(3, 43)
+	leader.log.appendTo(5, 60)
+	leader.log.start = 45
+	leader.log.epochs.TruncateFromStart(45)
+	leader.r = New(Config{Self: 1, HighWatermark: 45}, leader.log, leader.cluster)
+	leader.lead(1, 1)
+	for _, end := range []ident.Offset{52, 45} {
+		f := Fetch{Replica: 2, BrokerEpoch: 102, LeaderEpoch: 5, Offset: end, LastFetchedEpoch: 3}
+		if leader.step(f); leader.out.Answers[0].Diverging != (EpochEnd{3, 45}) || leader.out.Answers[0].LogStart != 45 {
+			t.Fatalf("follower at %d: %+v", end, leader.out.Answers[0])
+		}
+		f.Replica = -1 // a consumer has read what was committed, and may go on where the log begins
+		if leader.step(f); end == 45 && leader.out.Answers[0].Diverging != NoEpochEnd {
+			t.Fatalf("consumer at %d: %+v", end, leader.out.Answers[0])
+		}
+		b := newBench(Config{})
+		b.log.appendTo(3, end) // 43 and 44 are of another branch
+		b.follow(5, 20)
+		r := b.answer(t)
+		r.Diverging, r.LeaderLogStart = EpochEnd{3, 45}, 45
+		b.step(r)
+		if b.log.start != 45 || b.log.end != 45 || b.r.HighWatermark() != 45 {
+			t.Fatalf("log of %d: now %d to %d, high watermark %d", end, b.log.start, b.log.end, b.r.HighWatermark())
+		}
+		if p, ok := b.r.NextFetch(); !ok || p.Offset != 45 || p.LastFetchedEpoch != -1 {
+			t.Fatalf("then asks %+v", p)
+		}
+	}
+}

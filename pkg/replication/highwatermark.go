@@ -33,7 +33,7 @@ func (r *Replica) LatestOffset() (ident.Offset, Code) {
 		return ident.UnknownOffset, KafkaStorageError
 	case r.role != Leader:
 		return ident.UnknownOffset, NotLeaderOrFollower
-	case r.hw < r.leader.epochStart:
+	case r.hw < r.leader.epochStart && r.cfg.Mutant != LatestBeforeEpochStart:
 		return ident.UnknownOffset, OffsetNotAvailable
 	}
 	return r.hw, None

@@ -15,4 +15,5 @@ const (
 	AckOnAppend                     // acks=all is answered when the leader has appended (redpanda#6018)
 	StaleResponseUsed               // a fetch response of another epoch or position is used
 	DivergenceIgnored               // DivergingEpoch is not followed
+	LatestBeforeEpochStart          // ListOffsets answers before the high watermark has reached the epoch's start
 )

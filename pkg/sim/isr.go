@@ -47,7 +47,8 @@ type ISRCounts struct {
 	Acked, Read, Refused, TimedOut       int // produces acknowledged with acks=all, records read, other outcomes
 	Elections, Shrinks, Expands, Refusal int // leader epochs; ISR changes by leaders; proposals refused
 	Kills, Losses, Pauses, Cuts          int
-	Truncations                          int
+	Truncations, Resets                  int // of followers' logs: the end cut off; begun anew at the leader's start
+	DiskErrors, Retentions, MinISRs      int // faults and changes of configuration
 }
 
 const (

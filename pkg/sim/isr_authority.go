@@ -28,9 +28,13 @@ type isrAuthority struct {
 }
 
 func newISRAuthority(s *isrSim) *isrAuthority {
+	balance := time.Duration(-1)
+	if s.w.Chance(500) {
+		balance = time.Second // leadership goes back soon and often, with nobody failing
+	}
 	core, err := controller.New(controller.Config{
 		ClusterID: "sim", Random: rand.NewPCG(s.opts.Seed, 1), SessionTimeout: isrSession, HeartbeatInterval: isrHeartbeat,
-		BalanceInterval: -1, MaxIdleInterval: time.Second,
+		BalanceInterval: balance, MaxIdleInterval: time.Second,
 	})
 	if err != nil {
 		s.fail("controller: %v", err)
@@ -150,5 +154,25 @@ func (a *isrAuthority) createTopic() {
 	a.s.check.committed(nil, a.partition())
 	for _, n := range a.s.nodes {
 		n.learn(a.image)
+	}
+}
+
+// setMinISR changes the topic's min.insync.replicas.
+func (a *isrAuthority) setMinISR() {
+	low := 1
+	if a.s.disk == MachineLoss {
+		low = 2
+	}
+	value := strconv.Itoa(low + a.s.w.Rand.IntN(4-low))
+	req := kmsg.NewPtrIncrementalAlterConfigsRequest()
+	resource, config := kmsg.NewIncrementalAlterConfigsRequestResource(), kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
+	resource.ResourceType, resource.ResourceName = kmsg.ConfigResourceTypeTopic, isrTopic
+	config.Name, config.Value, config.Op = topicconfig.MinInsyncReplicas, &value, kmsg.IncrementalAlterConfigOpSet
+	resource.Configs = append(resource.Configs, config)
+	req.Resources = append(req.Resources, resource)
+	a.s.counts.MinISRs++
+	a.s.w.Trace("min ISR becomes %s", value)
+	if resp := a.handle(req).(*kmsg.IncrementalAlterConfigsResponse); resp.Resources[0].ErrorCode != 0 {
+		a.s.fail("set min ISR: code %d", resp.Resources[0].ErrorCode)
 	}
 }

@@ -22,6 +22,8 @@ type isrChecker struct {
 	leaders map[ident.Epoch]ident.NodeID
 	seen    map[string]ident.Offset // where an idempotent value was committed
 
+	// logStart is the highest log start that any log had.
+	logStart    ident.Offset
 	latest      ident.Offset // answered to ListOffsets
 	latestEpoch ident.Epoch
 }
@@ -99,6 +101,16 @@ func (c *isrChecker) follow(n *isrNode, l *isrLog) {
 		l.entries = l.entries[:end]
 		l.agrees = min(l.agrees, end)
 	}
+	if start := int(n.part.Log().StartOffset()); start > l.agrees {
+		// Reset, or opened after retention. What it does not show is taken as what it was.
+		if start > len(c.truth) {
+			c.s.fail("node %d: log starts at %d, committed are %d records", n.id, start, len(c.truth))
+			return
+		}
+		l.entries = append(append(l.entries[:0:0], c.truth[:start]...), l.entries[min(start, len(l.entries)):]...)
+		l.agrees = start
+	}
+	c.logStart = max(c.logStart, n.part.Log().StartOffset())
 	for len(l.entries) < end {
 		chunk, err := n.part.Log().Read(ident.Offset(len(l.entries)), 1<<20, ident.Offset(end), true)
 		if err != nil {
@@ -304,6 +316,8 @@ func (c *isrChecker) fact(n *isrNode, f replication.Fact) {
 		c.s.counts.Shrinks++
 	case replication.ISRExpanded:
 		c.s.counts.Expands++
+	case replication.ReplicaReset:
+		c.s.counts.Resets++
 	case replication.TruncatedBelowHW:
 		c.s.fail("node %d truncated below its high watermark: %d to %d", n.id, f.From, f.To)
 	}

@@ -3,6 +3,8 @@ package sim
 import (
 	"slices"
 	"time"
+
+	"github.com/highwater-io/highwater/pkg/log"
 )
 
 // nextFault has one fault happen now and then while the time of faults lasts.
@@ -34,9 +36,9 @@ func (s *isrSim) fault() {
 	if s.disk == MachineLoss && !calm {
 		return
 	}
-	switch s.w.Rand.IntN(10) {
+	switch s.w.Rand.IntN(14) {
 	case 0, 1, 2:
-		if n.up && s.disk != MachineLoss {
+		if n.up {
 			s.counts.Kills++
 			if s.disk == FlushAlways && s.w.Chance(500) {
 				s.counts.Losses++
@@ -58,6 +60,16 @@ func (s *isrSim) fault() {
 	case 8:
 		s.w.Trace("controller changes hands")
 		s.ctl.lead()
+	case 9, 10:
+		s.retention(n)
+	case 11:
+		if n.up && n.part != nil {
+			s.counts.DiskErrors++
+			s.w.Trace("disk of node %d breaks", n.id)
+			n.broken = true
+		}
+	case 12:
+		s.ctl.setMinISR()
 	default:
 		s.w.Trace("links heal")
 		s.net.Heal()
@@ -103,6 +115,19 @@ func (s *isrSim) cut(n *isrNode) {
 	s.w.Trace("cut %d -> %d", from, to)
 	net.Cut(from, to)
 	s.w.After(s.w.Between(100*time.Millisecond, 5*time.Second), func() { net.Mend(from, to) })
+}
+
+// retention drops old segments of one log.
+func (s *isrSim) retention(n *isrNode) {
+	if !n.up || n.paused || n.part == nil {
+		return
+	}
+	segments, _, err := n.part.DeleteOldSegments(s.w.Now(), 1, log.Limits{Ms: -1, Bytes: 1024})
+	if err == nil && segments > 0 {
+		s.counts.Retentions++
+		s.w.Trace("node %d drops %d segments, its log starts at %d", n.id, segments, n.part.Log().StartOffset())
+	}
+	n.settle()
 }
 
 // calmDown takes back everything but lost machines.

@@ -22,6 +22,7 @@ func TestISRMutantsAreCaught(t *testing.T) {
 		{"acknowledged on append", replication.AckOnAppend, 300},
 		{"stale response used", replication.StaleResponseUsed, 300},
 		{"divergence ignored", replication.DivergenceIgnored, 300},
+		{"latest offset before the epoch start", replication.LatestBeforeEpochStart, 300},
 	} {
 		t.Run(m.name, func(t *testing.T) {
 			for seed := uint64(1); seed <= m.within; seed++ {

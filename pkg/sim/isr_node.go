@@ -3,6 +3,7 @@ package sim
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -12,6 +13,7 @@ import (
 	"github.com/highwater-io/highwater/pkg/metadata"
 	"github.com/highwater-io/highwater/pkg/node/exec"
 	"github.com/highwater-io/highwater/pkg/replication"
+	"github.com/highwater-io/highwater/pkg/topicconfig"
 	"github.com/highwater-io/highwater/pkg/vfs"
 )
 
@@ -30,6 +32,7 @@ type isrNode struct {
 	incarnation ident.UUID
 	brokerEpoch int64 // -1 before the registration is answered
 	image       *metadata.Image
+	broken      bool         // the disk takes no more
 	checkpoint  ident.Offset // the high watermark that was saved last
 
 	part     *exec.Partition
@@ -39,7 +42,6 @@ type isrNode struct {
 	fetching bool // one is under way
 	// lastFetch delivers a copy of the fetch that was sent last, whatever has become of the sender.
 	lastFetch func()
-	altering  bool
 	alterNo   uint64 // names the connection that the AlterPartition under way uses
 
 	token    replication.Token
@@ -67,7 +69,7 @@ func (n *isrNode) start() {
 	n.life++
 	n.incarnation = ident.UUID{0: byte(n.id), 1: byte(n.life), 2: byte(n.life >> 8), 3: 1}
 	n.brokerEpoch, n.image, n.part = -1, nil, nil
-	n.fetching, n.altering = false, false
+	n.fetching, n.broken = false, false
 	n.produces, n.parked = map[replication.Token]func(exec.Produced){}, map[replication.Token]isrParked{}
 	n.s.w.Trace("node %d starts life %d", n.id, n.life)
 	n.register()
@@ -201,14 +203,14 @@ func (n *isrNode) learn(image *metadata.Image) {
 	if n.part == nil && !n.open() {
 		return
 	}
-	n.part.ApplyMetadata(n.s.w.Now(), metadataOf(p, n.s.minISR))
+	n.part.ApplyMetadata(n.s.w.Now(), metadataOf(p, isrMinISR(image)))
 	n.settle()
 }
 
 func (n *isrNode) open() bool {
 	part, recovery, err := exec.OpenPartition(exec.PartitionConfig{
-		FS: n.fs, Dir: "/data/" + isrTopic + "-0", Topic: isrTopic, ID: n.s.ctl.topic,
-		Log: log.Config{SegmentBytes: 4096},
+		FS: vfs.Inject(n.fs, n.fault), Dir: "/data/" + isrTopic + "-0", Topic: isrTopic, ID: n.s.ctl.topic,
+		Log: log.Config{SegmentBytes: 1024},
 		Replication: replication.Config{
 			Self: n.id, LagTimeMax: isrLagTime, FetchBackoff: 200 * time.Millisecond, FlushAlways: n.s.disk == FlushAlways,
 			HighWatermark: n.checkpoint, Mutant: n.s.opts.Mutant,
@@ -223,6 +225,26 @@ func (n *isrNode) open() bool {
 	n.s.w.Trace("node %d opens its log: end %d, high watermark %d, cut %d bytes", n.id, n.end(), part.HighWatermark(), recovery.CutBytes)
 	n.s.check.opened(n)
 	return true
+}
+
+var errISRDisk = errors.New("input/output error")
+
+// fault is asked before each operation on the disk.
+func (n *isrNode) fault(op, _ string) error {
+	if n.broken && (op == vfs.OpWrite || op == vfs.OpSync) {
+		return errISRDisk
+	}
+	return nil
+}
+
+// isrMinISR is the topic's min.insync.replicas.
+func isrMinISR(image *metadata.Image) int {
+	value, _ := image.Config(metadata.ResourceTopic, isrTopic).Get(topicconfig.MinInsyncReplicas)
+	n, err := strconv.Atoi(value)
+	if err != nil {
+		return 1
+	}
+	return n
 }
 
 func (n *isrNode) end() ident.Offset { return n.part.Log().EndOffset() }
@@ -242,8 +264,15 @@ func (n *isrNode) settle() {
 
 // act does what the executor wants; it says whether the executor was called again.
 func (n *isrNode) act() bool {
-	if n.out.Failed != nil {
-		n.s.fail("node %d: log failed: %v", n.id, n.out.Failed)
+	if err := n.out.Failed; err != nil {
+		if !errors.Is(err, errISRDisk) {
+			n.s.fail("node %d: log failed: %v", n.id, err)
+		}
+		n.s.w.Trace("node %d: log failed: %v", n.id, err)
+		n.after(n.s.w.Between(0, 500*time.Millisecond), func() {
+			n.kill()
+			n.restartAfter(n.s.w.Between(10*time.Millisecond, time.Second))
+		})
 	}
 	for _, c := range n.out.Completed {
 		if reply := n.produces[c.Token]; reply != nil {

@@ -59,4 +59,8 @@ func (c *ISRCounts) add(o ISRCounts) {
 	c.Pauses += o.Pauses
 	c.Cuts += o.Cuts
 	c.Truncations += o.Truncations
+	c.Resets += o.Resets
+	c.DiskErrors += o.DiskErrors
+	c.Retentions += o.Retentions
+	c.MinISRs += o.MinISRs
 }

@@ -279,6 +279,30 @@ func TestFollowerBehindTheLogStartIsReset(t *testing.T) {
 	}
 }
 
+func TestFollowerOfAnotherBranchBelowTheLogStartBeginsAnew(t *testing.T) {
+	l, f := newRig(t, 1, false), newRig(t, 2, false)
+	l.role(2, 3, 1, 2)
+	f.role(2, 3, 2)
+	f.produce(1, records("a", "b").Build())
+	for range 3 {
+		f.produce(1, records("lost").Build())
+	}
+	l.role(1, 4, 1) // knows nothing of epoch 3
+	l.produce(1, records("A", "B", "C").Build())
+	l.produce(1, records("D").Build())
+	if err := l.Log().SetStartOffset(3); err != nil {
+		t.Fatal(err)
+	}
+	f.role(1, 4, 1)
+	for range 4 {
+		pull(f, l)
+	}
+	f.open() // a crash must not bring them back
+	if f.Log().StartOffset() != 3 || f.Log().EndOffset() != 4 || !bytes.Equal(f.bytes(3), l.bytes(3)) {
+		t.Fatalf("start %d, end %d, high watermark %d", f.Log().StartOffset(), f.Log().EndOffset(), f.HighWatermark())
+	}
+}
+
 func TestDamagedResponseIsRefusedAndTheLogStays(t *testing.T) {
 	f := newRig(t, 2, false)
 	f.role(1, 3, 1, 2)
