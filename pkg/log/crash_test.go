@@ -263,7 +263,7 @@ func TestEveryCrashLeavesAPrefixWithAllThatWasFlushed(t *testing.T) {
 	c.append(3, 2, 700)
 	c.append(3, 1, 700)
 	c.flush()
-	c.truncate(5) // back over several segments
+	c.truncate(5)  // back over several segments
 	for range 11 { // and on, unflushed, to where it had been flushed
 		c.append(4, 2, 250)
 	}
