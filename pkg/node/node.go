@@ -130,7 +130,7 @@ func (n *Node) applyHostTable() {
 		{wire.Controller, &n.cfg.ControllerListener, &n.cfg.AdvertisedController},
 		{wire.Internal, &n.cfg.InternalListener, &n.cfg.AdvertisedInternal},
 		{wire.External, &n.cfg.ExternalListener, &n.cfg.AdvertisedExternal},
-		{"HTTP", &n.cfg.HTTPListener, new(string)},
+		{wire.HTTP, &n.cfg.HTTPListener, new(string)},
 	} {
 		if address, ok := n.hosts.Listen(l.listener); ok {
 			*l.bind = address

@@ -134,8 +134,8 @@ func parseHosts(text string) (hostEntries, error) {
 			e.dial[fields[0]] = fields[1]
 		case len(fields) == 3 && (fields[0] == "listen" || fields[0] == "advertise"):
 			l := Listener(fields[1])
-			if TableFor(l) == nil {
-				return hostEntries{}, fmt.Errorf("line %d: %q is no listener, want %s, %s or %s", number, fields[1], Controller, Internal, External)
+			if TableFor(l) == nil && l != HTTP {
+				return hostEntries{}, fmt.Errorf("line %d: %q is no listener, want %s, %s, %s or %s", number, fields[1], Controller, Internal, External, HTTP)
 			}
 			if _, _, err := net.SplitHostPort(fields[2]); err != nil {
 				return hostEntries{}, fmt.Errorf("line %d: %w", number, err)

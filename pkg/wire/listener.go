@@ -17,6 +17,8 @@ const (
 	Internal Listener = "INTERNAL"
 	// External is for clients.
 	External Listener = "EXTERNAL"
+	// HTTP is not Kafka's: probes, metrics and facts. It stands here because a HostTable names it like the others.
+	HTTP Listener = "HTTP"
 )
 
 // KeyVersions says which versions of one api key a listener serves.
