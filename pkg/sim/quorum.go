@@ -82,9 +82,11 @@ type quorumSim struct {
 
 	// Drawn once for the run.
 	fetchMaxBytes int32
+	election      time.Duration
 	slowDisk      int // chance per thousand that a flush takes long
 	overWire      bool
 	proposals     int
+	mends         int // how often cuts were taken back
 	faulting      bool
 }
 
@@ -138,6 +140,9 @@ func (s *quorumSim) draw() {
 	}
 	if s.w.Chance(400) {
 		s.slowDisk = 50
+	}
+	if s.w.Chance(400) {
+		s.election = 15 * time.Millisecond // candidates meet
 	}
 	s.overWire = s.opts.Seed%8 == 0
 	var vs []raft.Voter
@@ -203,7 +208,7 @@ func (s *quorumSim) scheduleProposal() {
 // heal ends all faults and brings everybody back.
 func (s *quorumSim) heal() {
 	s.faulting = false
-	s.net.Heal()
+	s.mendAll()
 	s.net.Faults = Calm
 	s.slowDisk = 0
 	s.w.Trace("heal")

@@ -22,7 +22,7 @@ import (
 //	LogMatching           two batches of the same epoch and offset are the same, and so is all before them
 //	MajorityReached       what a leader calls committed is on the disks of a majority, and its last record is of its epoch
 //	CommittedStays        what is committed is the same everywhere, is never cut off, and stays on a majority's disks
-//	LeaderCompleteness    whoever leads has all that is committed
+//	LeaderCompleteness    whoever leads has all that was committed in earlier epochs
 //	FlushedStays          what a log calls flushed survives every crash
 type quorumChecker struct {
 	s         *quorumSim
@@ -33,8 +33,9 @@ type quorumChecker struct {
 	votes   map[quorumBallot]raft.ReplicaKey
 	told    map[ident.NodeID]ident.Epoch
 	chains  map[quorumPlace]uint64
-	// committed is every committed batch, in order.
-	committed []quorumBatch
+	// committed is every committed batch, in order, and committedIn the epoch whose leader committed it.
+	committed   []quorumBatch
+	committedIn []ident.Epoch
 
 	healedAt ident.Instant // -1 while there are faults
 	goal     ident.Offset  // end of the first proposal after the faults that was committed, -1 before
@@ -114,8 +115,14 @@ func (c *quorumChecker) after(n *quorumNode) {
 		c.s.w.Trace("%d is %s in epoch %d", n.id, core.Role(), core.Epoch())
 	}
 	newLeader := core.Role() == raft.Leader && (n.role != raft.Leader || core.Epoch() != n.epoch)
+	// A leader may commit and resign in one step.
+	led := n.epoch
+	if n.role != raft.Leader {
+		led = -1
+	}
 	n.epoch, n.role = core.Epoch(), core.Role()
 	if core.Role() == raft.Leader {
+		led = n.epoch
 		l := quorumLife{n.id, n.life}
 		if had, ok := c.leaders[n.epoch]; ok && had != l {
 			c.fail("SingleLeader: epoch %d is led by node %d in its life %d and by node %d in its life %d", n.epoch, had.node, had.life, l.node, l.life)
@@ -124,16 +131,25 @@ func (c *quorumChecker) after(n *quorumNode) {
 	}
 	c.follow(n)
 	if newLeader {
-		if chain, ok := n.shadow.upTo(c.end()); !ok || chain != c.chain() {
-			c.fail("LeaderCompleteness: node %d leads epoch %d without all that is committed up to %d: its log ends at %d", n.id, n.epoch, c.end(), n.shadow.end())
-		}
+		c.complete(n)
 	}
 	if hw := n.q.HighWatermark(); hw != n.hw {
 		if hw < n.hw {
 			c.fail("MonotonicHighWatermark: node %d goes from %d to %d", n.id, n.hw, hw)
 		}
 		n.hw = hw
-		c.highWatermark(n, hw)
+		c.highWatermark(n, hw, led)
+	}
+}
+
+// complete: a leader has all that leaders of earlier epochs committed. (One that stood still may come to lead an
+// epoch that is long over.)
+func (c *quorumChecker) complete(n *quorumNode) {
+	before := sort.Search(len(c.committedIn), func(i int) bool { return c.committedIn[i] >= n.epoch })
+	want := quorumShadow(c.committed[:before])
+	chain, ok := n.shadow.upTo(want.end())
+	if all, _ := want.upTo(want.end()); !ok || chain != all {
+		c.fail("LeaderCompleteness: node %d leads epoch %d without all that is committed up to %d: its log ends at %d", n.id, n.epoch, want.end(), n.shadow.end())
 	}
 }
 
@@ -188,23 +204,23 @@ func (c *quorumChecker) chain() uint64 {
 	return c.committed[len(c.committed)-1].chain
 }
 
-// highWatermark: a node calls everything below hw committed.
-func (c *quorumChecker) highWatermark(n *quorumNode, hw ident.Offset) {
+// highWatermark: a node calls everything below hw committed; it leads the epoch led, or did before this step.
+func (c *quorumChecker) highWatermark(n *quorumNode, hw ident.Offset, led ident.Epoch) {
 	if hw > c.end() {
-		c.commit(n, hw)
+		c.commit(n, hw, led)
 	}
 	mine, ok := n.shadow.upTo(hw)
 	all, ok2 := quorumShadow(c.committed).upTo(hw)
 	if !ok || !ok2 || mine != all {
 		c.fail("CommittedStays: node %d calls its log committed up to %d, where others have something else or no batch ends", n.id, hw)
 	}
-	if goal, ok := c.asked[n.epoch]; ok && c.goal < 0 && n.role == raft.Leader && hw >= goal {
+	if goal, ok := c.asked[led]; ok && c.goal < 0 && hw >= goal {
 		c.goal = goal
 	}
 }
 
-func (c *quorumChecker) commit(n *quorumNode, hw ident.Offset) {
-	if n.role != raft.Leader {
+func (c *quorumChecker) commit(n *quorumNode, hw ident.Offset, led ident.Epoch) {
+	if led < 0 {
 		c.fail("MajorityReached: node %d, %s, calls everything up to %d committed before any leader did", n.id, n.role, hw)
 		return
 	}
@@ -215,14 +231,15 @@ func (c *quorumChecker) commit(n *quorumNode, hw ident.Offset) {
 	for _, b := range n.shadow {
 		if b.next > c.end() && b.next <= hw {
 			c.committed = append(c.committed, b)
+			c.committedIn = append(c.committedIn, led)
 		}
 	}
 	if c.end() != hw {
 		c.fail("MajorityReached: leader %d commits up to %d, which is no batch boundary", n.id, hw)
 		return
 	}
-	if last := c.committed[len(c.committed)-1]; last.epoch != n.epoch {
-		c.fail("MajorityReached: leader %d of epoch %d commits a record of epoch %d by counting (Raft, figure 8)", n.id, n.epoch, last.epoch)
+	if last := c.committed[len(c.committed)-1]; last.epoch != led {
+		c.fail("MajorityReached: leader %d of epoch %d commits a record of epoch %d by counting (Raft, figure 8)", n.id, led, last.epoch)
 	}
 	c.stillOnMajority()
 }

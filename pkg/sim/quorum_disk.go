@@ -9,10 +9,13 @@ import (
 	"github.com/highwater-io/highwater/pkg/vfs"
 )
 
-// unsyncedFS takes syncs of some files for done.
+// unsyncedFS takes some syncs for done.
 type unsyncedFS struct {
 	vfs.FS
+	// skip says which files are not synced.
 	skip func(path string) bool
+	// renamed: the last thing that happened in the directory was such a file's rename.
+	renamed bool
 }
 
 type unsyncedFile struct{ vfs.File }
@@ -29,9 +32,16 @@ func (u *unsyncedFS) OpenFile(name string, flag int, perm fs.FileMode) (vfs.File
 	return f, err
 }
 
-// SyncDir does nothing where skip says so of the directory's vote.
+// Rename notes what SyncDir will then not do.
+func (u *unsyncedFS) Rename(oldName, newName string) error {
+	u.renamed = u.skip(newName)
+	return u.FS.Rename(oldName, newName)
+}
+
+// SyncDir does nothing right after a rename of a file that is not synced.
 func (u *unsyncedFS) SyncDir(name string) error {
-	if u.skip(name + "/" + exec.QuorumStateFile) {
+	if u.renamed {
+		u.renamed = false
 		return nil
 	}
 	return u.FS.SyncDir(name)
@@ -41,9 +51,9 @@ func (u *unsyncedFS) SyncDir(name string) error {
 func mutantDisk(fsys vfs.FS, m raft.Mutant) vfs.FS {
 	switch m {
 	case MutateVoteUnsynced:
-		return &unsyncedFS{fsys, func(path string) bool { return strings.Contains(path, exec.QuorumStateFile) }}
+		return &unsyncedFS{FS: fsys, skip: func(path string) bool { return strings.Contains(path, exec.QuorumStateFile) }}
 	case MutateLogUnsynced:
-		return &unsyncedFS{fsys, func(path string) bool { return strings.HasSuffix(path, ".log") }}
+		return &unsyncedFS{FS: fsys, skip: func(path string) bool { return strings.HasSuffix(path, ".log") }}
 	}
 	return fsys
 }

@@ -44,17 +44,30 @@ func (s *quorumSim) fault() {
 		s.cutOneWay(victim)
 	case roll < 86:
 		s.w.Trace("links mended")
-		s.net.Heal()
+		s.mendAll()
 	case roll < 93:
 		if l := s.leading(); l != nil {
 			s.counts.Resigned++
 			l.do("resign", func(now ident.Instant) error { return l.q.Resign(now, l.leads) })
+		}
+	case roll < 96:
+		if l := s.leading(); l != nil {
+			s.unseat(l)
 		}
 	default:
 		// A hint that need not be true.
 		s.counts.Hints++
 		about := s.anyVoter().id
 		victim.do("unreachable", func(now ident.Instant) error { return victim.q.Unreachable(now, about) })
+	}
+}
+
+// unseat kills a leader and has all others notice at once.
+func (s *quorumSim) unseat(l *quorumNode) {
+	l.kill(s.w.Chance(500))
+	l.restartLater()
+	for _, n := range s.nodes {
+		n.do("unreachable", func(now ident.Instant) error { return n.q.Unreachable(now, l.id) })
 	}
 }
 
@@ -78,6 +91,19 @@ func (s *quorumSim) others(n *quorumNode) []ident.NodeID {
 	return ids
 }
 
+func (s *quorumSim) mend(n *quorumNode, others []ident.NodeID) {
+	s.mends++
+	for _, o := range others {
+		s.net.Mend(n.id, o)
+		s.net.Mend(o, n.id)
+	}
+}
+
+func (s *quorumSim) mendAll() {
+	s.mends++
+	s.net.Heal()
+}
+
 // isolate cuts a node off from all others for a while. A leader has to resign within its time (KAFKA-15489).
 func (s *quorumSim) isolate(n *quorumNode) {
 	s.counts.Cuts++
@@ -89,25 +115,17 @@ func (s *quorumSim) isolate(n *quorumNode) {
 	}
 	s.w.After(s.w.Between(100*time.Millisecond, 3*time.Second), func() {
 		s.w.Trace("%d back", n.id)
-		for _, o := range others {
-			s.net.Mend(n.id, o)
-			s.net.Mend(o, n.id)
-		}
+		s.mend(n, others)
 	})
 }
 
 // watchResignation looks again when a leader that was cut off must have noticed: it may have handled what was
 // fetched up to now, and then has CheckQuorumTimeout.
 func (s *quorumSim) watchResignation(n *quorumNode) {
-	life, epoch, pauses := n.life, n.q.Core().Epoch(), n.pauses
+	life, epoch, pauses, mends := n.life, n.q.Core().Epoch(), n.pauses, s.mends
 	s.w.After(raft.DefaultCheckQuorumTimeout+200*time.Millisecond, func() {
-		if n.q == nil || n.life != life || n.pauses != pauses {
+		if n.q == nil || n.life != life || n.pauses != pauses || s.mends != mends {
 			return
-		}
-		for _, o := range s.others(n) {
-			if !s.net.IsCut(o, n.id) {
-				return // it was mended, and perhaps cut again
-			}
 		}
 		if n.q.Core().Role() == raft.Leader && n.q.Core().Epoch() == epoch {
 			s.check.fail("CheckQuorum: node %d still leads epoch %d, though nobody reaches it any more", n.id, epoch)
@@ -131,7 +149,7 @@ func (s *quorumSim) split() {
 	s.net.Separate(a, b)
 	s.w.After(s.w.Between(100*time.Millisecond, 2*time.Second), func() {
 		s.w.Trace("links mended")
-		s.net.Heal()
+		s.mendAll()
 	})
 }
 
@@ -152,9 +170,6 @@ func (s *quorumSim) cutOneWay(n *quorumNode) {
 		}
 	}
 	s.w.After(s.w.Between(100*time.Millisecond, 2*time.Second), func() {
-		for _, o := range others {
-			s.net.Mend(n.id, o)
-			s.net.Mend(o, n.id)
-		}
+		s.mend(n, others)
 	})
 }

@@ -91,7 +91,8 @@ func (n *quorumNode) boot() {
 		FS: n.fs(), Dir: quorumDir, Voters: s.voters,
 		Log: log.Config{SegmentBytes: 4 << 10},
 		Raft: raft.Config{
-			Self: quorumKey(n.id), ClusterID: "sim", Seed: s.opts.Seed + uint64(n.life)<<32, FetchMaxBytes: s.fetchMaxBytes, Mutant: mutant,
+			Self: quorumKey(n.id), ClusterID: "sim", Seed: s.opts.Seed + uint64(n.life)<<32, FetchMaxBytes: s.fetchMaxBytes,
+			ElectionTimeout: s.election, Mutant: mutant,
 			Endpoints: []raft.Endpoint{{Name: "CONTROLLER", Host: fmt.Sprintf("node-%d", n.id), Port: 9093}},
 		},
 		WallMillis: func() int64 { return int64(s.w.Now()) / 1e6 },

@@ -131,6 +131,8 @@ const (
 	MutateIgnoreDivergence Mutant = "ignore-divergence"
 	// MutateMinorityCommit commits with half of the voters.
 	MutateMinorityCommit Mutant = "minority-commit"
+	// MutateSkipPreVote stands without having asked whether it would be elected (KIP-996).
+	MutateSkipPreVote Mutant = "skip-pre-vote"
 	// MutateNoCheckQuorum never resigns, even when nobody fetches any more (KAFKA-15489).
 	MutateNoCheckQuorum Mutant = "no-check-quorum"
 )

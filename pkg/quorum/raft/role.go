@@ -52,6 +52,7 @@ func (n *Node) transition(role Role, v VoteState) {
 		n.out.SaveVote = &saved
 	}
 	n.calls = n.calls[:0]
+	n.trouble = nil
 	n.fetch.correlation = 0
 	n.fetch.retryAt = 0
 	if role != Leader {
@@ -94,6 +95,10 @@ func (n *Node) becomeFollower(epoch ident.Epoch, leader ident.NodeID, endpoints 
 
 // becomeProspective asks the others whether they would vote for this node. Nothing is saved.
 func (n *Node) becomeProspective() {
+	if n.cfg.Mutant == MutateSkipPreVote {
+		n.becomeCandidate(n.vote.Epoch + 1)
+		return
+	}
 	n.transition(Prospective, n.vote)
 	n.electionDeadline = n.now.Add(n.electionTimeout())
 	n.openCalls()
