@@ -82,7 +82,7 @@ func TestNextSplitsBatchesAndSaysWhenTheTailIsNotWhole(t *testing.T) {
 	if err != nil || !bytes.Equal(got, one) || !bytes.Equal(rest, two) || h.BaseOffset != 0 {
 		t.Fatalf("first: %v", err)
 	}
-	for cut := range len(two) {
+	for cut := range two {
 		if _, _, _, err := Next(two[:cut]); !errors.Is(err, ErrTruncated) {
 			t.Fatalf("cut at %d: %v", cut, err)
 		}

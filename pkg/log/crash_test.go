@@ -107,7 +107,7 @@ func (c *crashRun) verify(disk *vfs.Mem, keep int, rng *rand.Rand) error {
 			return fmt.Errorf("not before: %w; not after: %w", err, err2)
 		}
 	}
-	if s := l.StartOffset(); s != c.before.start && s != c.after.start && !(s > c.before.start && c.after.end() == c.before.end()) {
+	if s := l.StartOffset(); s != c.before.start && s != c.after.start && (s < c.before.start || c.after.end() != c.before.end()) {
 		return fmt.Errorf("starts at %d, not at %d or %d", s, c.before.start, c.after.start)
 	}
 	floor := min(c.flushed, c.before.end(), c.after.end())

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path/filepath"
 	"sort"
 	"sync/atomic"
 
@@ -206,8 +205,4 @@ func removeIfThere(fsys vfs.FS, name string) error {
 		return err
 	}
 	return nil
-}
-
-func (l *Log) file(o ident.Offset, suffix string) string {
-	return filepath.Join(l.dir, fileName(o, suffix))
 }

@@ -202,7 +202,7 @@ func (s *producer) endTransaction(h batch.Header, raw []byte) error {
 	return nil
 }
 
-// Expire forgets the producers that wrote nothing for the log's ProducerExpirationMs and have no open
+// ExpireProducers forgets the producers that wrote nothing for the log's ProducerExpirationMs and have no open
 // transaction, and returns how many. nowMs is in ms since 1970.
 func (l *Log) ExpireProducers(nowMs int64) int {
 	n := 0

@@ -203,7 +203,8 @@ func isTorn(s *segment, pos, size int64) (bool, error) {
 	if err := readFull(s.file, head, pos); err != nil {
 		return false, err
 	}
-	end, runsOver := size, false
+	var end int64
+	runsOver := false
 	if h, err := batch.ParseHeader(head); err == nil {
 		runsOver = int64(h.Size()) > size-pos
 		end = min(size, pos+int64(h.Size()))

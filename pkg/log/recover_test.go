@@ -190,10 +190,15 @@ func TestRecoveryPointBoundsWhatIsScanned(t *testing.T) {
 }
 
 func TestIndexesAreMadeAgainWhenMissingOrWrong(t *testing.T) {
+	remove := func(m *vfs.Mem, name string) {
+		if err := m.Remove("/data/t-0/" + name); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for name, damage := range map[string]func(m *vfs.Mem, segment ident.Offset){
-		"missing": func(m *vfs.Mem, s ident.Offset) { m.Remove("/data/t-0/" + fileName(s, indexSuffix)) },
+		"missing": func(m *vfs.Mem, s ident.Offset) { remove(m, fileName(s, indexSuffix)) },
 		"time index missing": func(m *vfs.Mem, s ident.Offset) {
-			m.Remove("/data/t-0/" + fileName(s, timeIndexSuffix))
+			remove(m, fileName(s, timeIndexSuffix))
 		},
 		"wrong": func(m *vfs.Mem, s ident.Offset) { patch(t, m, fileName(s, indexSuffix), flipAt(6)) },
 		"zero": func(m *vfs.Mem, s ident.Offset) {

@@ -1,6 +1,7 @@
 package vfs
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -94,14 +95,9 @@ func (m *Mem) parent(op, name string) (*memNode, string, error) {
 	return d, parts[len(parts)-1], nil
 }
 
-func (d *memNode) apply(op dirOp) {
-	if op.remove != "" {
-		delete(d.entries, op.remove)
-	}
-	if op.set != "" {
-		d.entries[op.set] = op.node
-	}
-	d.unsyncedDirOps = append(d.unsyncedDirOps, op)
+func (n *memNode) apply(op dirOp) {
+	op.applyTo(n.entries)
+	n.unsyncedDirOps = append(n.unsyncedDirOps, op)
 }
 
 // OpenFile opens or creates a file.
@@ -159,7 +155,7 @@ func (m *Mem) RemoveAll(name string) error {
 	defer m.mu.Unlock()
 	d, base, err := m.parent("removeall", name)
 	if err != nil {
-		if _, statErr := m.lookup(memParts(name)); statErr == fs.ErrNotExist {
+		if _, statErr := m.lookup(memParts(name)); errors.Is(statErr, fs.ErrNotExist) {
 			return nil
 		}
 		return err
@@ -173,10 +169,10 @@ func (m *Mem) RemoveAll(name string) error {
 	return nil
 }
 
-func (d *memNode) removeTree() {
-	for _, name := range sortedNames(d.entries) {
-		d.entries[name].removeTree()
-		d.apply(dirOp{remove: name})
+func (n *memNode) removeTree() {
+	for _, name := range sortedNames(n.entries) {
+		n.entries[name].removeTree()
+		n.apply(dirOp{remove: name})
 	}
 }
 

@@ -1,6 +1,7 @@
 package vfs
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -33,12 +34,12 @@ type FS interface {
 type File interface {
 	io.ReaderAt
 	io.WriterAt
+	io.Closer
 	Size() (int64, error)
 	Truncate(size int64) error
 	// Sync makes content and size durable. After an error nothing is known of what was written before it,
 	// and a second Sync that succeeds proves nothing.
 	Sync() error
-	Close() error
 	Name() string
 }
 
@@ -62,7 +63,7 @@ func ReadFile(fsys FS, name string) ([]byte, error) {
 		return nil, fmt.Errorf("read %s: %d bytes are more than is read at once", name, size)
 	}
 	data := make([]byte, size)
-	if n, err := f.ReadAt(data, 0); err != nil && (err != io.EOF || n != len(data)) {
+	if n, err := f.ReadAt(data, 0); err != nil && (!errors.Is(err, io.EOF) || n != len(data)) {
 		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
 	return data, nil

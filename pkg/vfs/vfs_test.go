@@ -59,7 +59,7 @@ func TestMemBehavesAsTheRealFileSystem(t *testing.T) {
 			t.Fatal(err)
 		}
 		buf := make([]byte, 8)
-		if n, err := f.ReadAt(buf, 3); n != 1 || err != io.EOF || buf[0] != 'x' {
+		if n, err := f.ReadAt(buf, 3); n != 1 || !errors.Is(err, io.EOF) || buf[0] != 'x' {
 			t.Fatalf("short read: %d, %v", n, err)
 		}
 		if err := fsys.Remove(name); err != nil {
