@@ -122,11 +122,13 @@ func (s *isrSim) guessLeader() ident.NodeID {
 	return ident.NodeID(1 + s.w.Rand.IntN(3))
 }
 
-// isrConsumer reads from the first record on.
+// isrConsumer reads from the first record on. Like any client of today it names the newest leader epoch it has heard
+// of (KIP-320), so that a deposed leader that does not know it yet can't tell it that its offset is out of range.
 type isrConsumer struct {
 	s       *isrSim
 	id      ident.NodeID
 	target  ident.NodeID
+	epoch   ident.Epoch
 	request int
 	offset  ident.Offset
 }
@@ -139,10 +141,11 @@ func newISRConsumer(s *isrSim, id ident.NodeID) *isrConsumer {
 
 func (c *isrConsumer) fetch() {
 	c.request++
+	c.epoch = max(c.epoch, c.s.ctl.partition().LeaderEpoch)
 	request, offset := c.request, c.offset
 	node := c.s.nodes[c.target-1]
 	f := exec.Fetch{MaxBytes: 2048, MinOne: true, Fetch: replication.Fetch{
-		Replica: ident.NoNode, BrokerEpoch: -1, LeaderEpoch: ident.UnknownEpoch, Offset: offset, LastFetchedEpoch: ident.UnknownEpoch,
+		Replica: ident.NoNode, BrokerEpoch: -1, LeaderEpoch: c.epoch, Offset: offset, LastFetchedEpoch: ident.UnknownEpoch,
 	}}
 	c.s.net.Send(c.id, node.id, func() {
 		node.deliver(node.life, func() {
@@ -174,7 +177,8 @@ func (c *isrConsumer) answered(request int, code replication.Code, records []byt
 			c.offset, rest = h.NextOffset(), next
 		}
 		c.s.w.After(c.s.w.Between(0, 50*time.Millisecond), c.fetch)
-	case replication.NotLeaderOrFollower, replication.NetworkException, replication.KafkaStorageError:
+	case replication.NotLeaderOrFollower, replication.NetworkException, replication.KafkaStorageError,
+		replication.FencedLeaderEpoch, replication.UnknownLeaderEpoch:
 		c.target = c.s.guessLeader()
 		c.s.w.After(c.s.w.Between(10*time.Millisecond, 100*time.Millisecond), c.fetch)
 	case replication.OffsetOutOfRange:

@@ -3,7 +3,6 @@ package sim
 import (
 	"flag"
 	"fmt"
-	"os"
 	"testing"
 
 	"github.com/highwater-io/highwater/pkg/replication"
@@ -23,7 +22,7 @@ func replayISR(seed uint64, mutant replication.Mutant) string {
 func TestISRHolds(t *testing.T) {
 	if *isrSeed != 0 {
 		r := RunISR(ISROptions{Seed: *isrSeed, Mutant: replication.Mutant(*isrMutant), Verbose: true})
-		os.Stdout.WriteString(r.Trace)
+		fmt.Print(r.Trace)
 		if r.Violation != "" {
 			t.Fatal(r.Violation)
 		}
