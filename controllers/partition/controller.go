@@ -28,8 +28,9 @@ import (
 type Reconciler struct {
 	// Client reads from the cache.
 	Client client.Client
-	// Events writes events.
-	Events *report.Events
+	// Events writes events, Statuses the status.
+	Events   *report.Events
+	Statuses *report.Statuses
 	// Clusters are the connections to the clusters.
 	Clusters *cluster.Registry
 
@@ -62,6 +63,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	var p hwv1alpha1.Partition
 	if err := r.Client.Get(ctx, request.NamespacedName, &p); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if r.Statuses.Behind(&p) {
+		return ctrl.Result{RequeueAfter: 50 * time.Millisecond}, nil
 	}
 	set, err := r.replicaSet(ctx, &p)
 	if err != nil {
@@ -196,7 +200,7 @@ func (r *Reconciler) tell(ctx context.Context, f *facts) (wait time.Duration, er
 		next.AsOf = &hwv1alpha1.MetadataPosition{Epoch: int32(epoch), Offset: int64(offset)}
 	}
 	r.Events.Write(ctx, hwv1alpha1.KindPartition, p, events(&p.Status, &next, partition)...)
-	return wait, report.ApplyStatus(ctx, r.Client, hwv1alpha1.KindPartition, p, &next)
+	return wait, r.Statuses.Apply(ctx, p, &next)
 }
 
 func (r *Reconciler) writeShrink(ctx context.Context, p *hwv1alpha1.Partition, topicID string, s shrink, replicas []hwv1alpha1.ReplicaStatus) {

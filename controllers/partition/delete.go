@@ -27,6 +27,7 @@ const deletePatience = time.Minute
 // finish lets a deleted Partition go: at once, unless it is the last of its topic and the topic goes with it.
 func (r *Reconciler) finish(ctx context.Context, p *hwv1alpha1.Partition, set *hwv1alpha1.ReplicaSet, siblings []hwv1alpha1.Partition) (ctrl.Result, error) {
 	r.shrinks.drop(p.UID)
+	r.Statuses.Forget(p.UID)
 	if !controllerutil.ContainsFinalizer(p, finalizer) {
 		return ctrl.Result{}, nil
 	}

@@ -40,8 +40,9 @@ type Reconciler struct {
 	Client client.Client
 	// Live reads from the API server.
 	Live client.Reader
-	// Events writes events.
-	Events *report.Events
+	// Events writes events, Statuses the status.
+	Events   *report.Events
+	Statuses *report.Statuses
 	// Clusters are the connections to the clusters.
 	Clusters *cluster.Registry
 	// DefaultImage is what nodes run when the spec names no image.
@@ -109,7 +110,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if !rs.DeletionTimestamp.IsZero() {
 		// Its children go with it by their owner reference; what it leaves behind has none.
 		r.Clusters.Close(request.NamespacedName)
+		r.Statuses.Forget(rs.UID)
 		return ctrl.Result{}, nil
+	}
+	if r.Statuses.Behind(&rs) {
+		return ctrl.Result{RequeueAfter: 100 * time.Millisecond}, nil
 	}
 	f, waiting, err := r.keepInBeing(ctx, &rs)
 	if err == nil {
@@ -222,5 +227,5 @@ func (r *Reconciler) writeStatus(ctx context.Context, f facts) error {
 		next.AsOf = &hwv1alpha1.MetadataPosition{Epoch: int32(epoch), Offset: int64(offset)}
 	}
 	r.Events.Write(ctx, hwv1alpha1.KindReplicaSet, f.rs, events(before, &next)...)
-	return report.ApplyStatus(ctx, r.Client, hwv1alpha1.KindReplicaSet, f.rs, &next)
+	return r.Statuses.Apply(ctx, f.rs, &next)
 }

@@ -120,3 +120,18 @@ func isReady(pod *corev1.Pod) bool {
 	}
 	return false
 }
+
+// stuckOn names what keeps a pod from running, empty when nothing is known to.
+func stuckOn(pod *corev1.Pod) string {
+	for _, status := range pod.Status.ContainerStatuses {
+		if w := status.State.Waiting; status.Name == specs.ContainerName && w != nil && w.Reason != "ContainerCreating" {
+			return w.Reason
+		}
+	}
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == corev1.PodScheduled && condition.Status == corev1.ConditionFalse {
+			return condition.Reason
+		}
+	}
+	return ""
+}

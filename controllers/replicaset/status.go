@@ -215,10 +215,16 @@ func setProgressing(c *report.Conditions, f facts, nodes []hwv1alpha1.NodeStatus
 	const condition = hwv1alpha1.ReplicaSetProgressing
 	var missing, unseen []string
 	for _, node := range nodes {
-		if f.found.pods[node.ID] == nil {
+		pod := f.found.pods[node.ID]
+		switch {
+		case pod == nil:
 			missing = append(missing, node.Pod)
-		} else if !node.Formatted {
-			unseen = append(unseen, node.Pod)
+		case !node.Formatted:
+			text := node.Pod
+			if reason := stuckOn(pod); reason != "" {
+				text += " (" + reason + ")"
+			}
+			unseen = append(unseen, text)
 		}
 	}
 	switch {

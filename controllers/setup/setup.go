@@ -7,6 +7,7 @@ import (
 
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	hwv1alpha1 "github.com/highwater-io/highwater/api/v1alpha1"
 	"github.com/highwater-io/highwater/controllers/cluster"
 	"github.com/highwater-io/highwater/controllers/indexes"
 	"github.com/highwater-io/highwater/controllers/partition"
@@ -32,11 +33,15 @@ func Controllers(ctx context.Context, mgr ctrl.Manager, open cluster.Opener, nod
 	}
 	events := report.NewEvents(mgr.GetClient())
 	sets := &replicaset.Reconciler{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: events, Clusters: clusters, DefaultImage: nodeImage,
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clusters: clusters, DefaultImage: nodeImage,
+		Events: events, Statuses: report.NewStatuses(hwv1alpha1.KindReplicaSet, mgr.GetClient()),
 	}
 	if err := sets.SetUp(mgr, clusters.Subscribe(ctx)); err != nil {
 		return err
 	}
-	partitions := &partition.Reconciler{Client: mgr.GetClient(), Events: events, Clusters: clusters}
+	partitions := &partition.Reconciler{
+		Client: mgr.GetClient(), Clusters: clusters,
+		Events: events, Statuses: report.NewStatuses(hwv1alpha1.KindPartition, mgr.GetClient()),
+	}
 	return partitions.SetUp(mgr, clusters.Subscribe(ctx))
 }
