@@ -238,14 +238,14 @@ func (c *coder) uuids(p *[]ident.UUID, nullable bool) {
 	array(c, p, 16, nullable, (*coder).uuid)
 }
 
-// since says that the fields behind it exist from version min on. A value that an older version has no room for
+// since says that the fields behind it exist from version first on. A value that an older version has no room for
 // is an error when writing: dropping it would make the log say something else than the writer meant.
-func (c *coder) since(min int16, set bool, field string) bool {
-	if c.version >= min {
+func (c *coder) since(first int16, set bool, field string) bool {
+	if c.version >= first {
 		return true
 	}
 	if c.writing && set {
-		c.fail("%s is set, but version %d has no such field (it came with version %d)", field, c.version, min)
+		c.fail("%s is set, but version %d has no such field (it came with version %d)", field, c.version, first)
 	}
 	return false
 }
@@ -253,7 +253,7 @@ func (c *coder) since(min int16, set bool, field string) bool {
 // A tagged field that the code knows.
 type knownTag struct {
 	number uint32
-	min    int16  // the record version it came with
+	first  int16  // the record version it came with
 	set    bool   // writing: differs from the default
 	name   string // for errors
 	body   func(*coder)
@@ -272,7 +272,7 @@ func (c *coder) tags(unknown *[]Tag, known ...knownTag) {
 func (c *coder) writeTags(unknown []Tag, known []knownTag) {
 	count := uint32(len(unknown))
 	for _, k := range known {
-		if k.set && c.since(k.min, true, k.name) {
+		if k.set && c.since(k.first, true, k.name) {
 			count++
 		}
 	}
@@ -337,7 +337,7 @@ func (c *coder) readKnownTag(known []knownTag, number uint32, value []byte) bool
 		if k.number != number {
 			continue
 		}
-		if c.version < k.min {
+		if c.version < k.first {
 			c.fail("tagged field %d (%s) is not valid for version %d", number, k.name, c.version)
 			return false
 		}
