@@ -49,6 +49,9 @@ func (l *Log) AssignEpoch(e ident.Epoch) error {
 }
 
 func (l *Log) writeEpochs() error {
+	l.syncs.mu.Lock()
+	defer l.syncs.mu.Unlock()
+	l.syncs.epochsOf = l.flushes
 	l.epochsDirty, l.dirDirty = false, false // the file's directory is synced with it
 	if err := vfs.WriteFileAtomic(l.fsys, filepath.Join(l.dir, EpochCheckpointFile), encodeEpochs(l.epochs.Entries())); err != nil {
 		return l.poison("write leader epochs", err)

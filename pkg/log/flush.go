@@ -5,6 +5,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"sync"
 
 	"github.com/highwater-io/highwater/pkg/ident"
 	"github.com/highwater-io/highwater/pkg/vfs"
@@ -29,15 +31,37 @@ type PendingFlush struct {
 	indexes     []string
 	syncDir     bool
 	epochs      []byte // content of leader-epoch-checkpoint, nil when it need not be written
+	number      int    // counts the flushes of this log
+	syncs       *syncs
+}
+
+// syncs is what flushes of one log share, since the owner may have to flush while another flush runs.
+type syncs struct {
+	mu sync.Mutex
+	// epochsOf is the latest flush whose leader epochs, or later ones, are in the file: an older flush that comes
+	// to it later must not put its own there.
+	epochsOf int
 }
 
 // BeginFlush notes what has to be synced. The owner may let go of its lock, call Sync, which takes long, and
-// pass the outcome to EndFlush under the lock again; appends may go on meanwhile. At most one at a time.
+// pass the outcome to EndFlush under the lock again; appends may go on meanwhile. One that begins while another is
+// under way takes over all that the other has to sync: whether that has happened yet is not known.
 func (l *Log) BeginFlush() (*PendingFlush, error) {
 	if l.err != nil {
 		return nil, l.err
 	}
-	f := &PendingFlush{fsys: l.fsys, dir: l.dir, upTo: l.active().next, truncations: l.truncations, syncDir: l.dirDirty}
+	var indexes []string
+	for _, other := range l.pending {
+		for _, s := range other.segments {
+			s.dirty = true
+		}
+		indexes = append(indexes, other.indexes...)
+		l.epochsDirty = l.epochsDirty || other.epochs != nil
+		l.dirDirty = l.dirDirty || other.syncDir
+	}
+	l.flushes++
+	f := &PendingFlush{fsys: l.fsys, dir: l.dir, upTo: l.active().next, truncations: l.truncations, syncDir: l.dirDirty,
+		indexes: indexes, number: l.flushes, syncs: &l.syncs}
 	for _, s := range l.segments {
 		if s.dirty && s.acquire() {
 			f.segments = append(f.segments, s)
@@ -53,11 +77,14 @@ func (l *Log) BeginFlush() (*PendingFlush, error) {
 		l.epochsDirty = false
 	}
 	l.dirDirty = false
+	l.pending = append(l.pending, f)
 	return f, nil
 }
 
 // Sync does the flush. It may run beside appends.
 func (f *PendingFlush) Sync() error {
+	f.syncs.mu.Lock()
+	defer f.syncs.mu.Unlock()
 	for _, s := range f.segments {
 		if err := s.file.Sync(); err != nil {
 			return err
@@ -68,8 +95,9 @@ func (f *PendingFlush) Sync() error {
 			return err
 		}
 	}
-	if f.epochs != nil {
+	if f.epochs != nil && f.number > f.syncs.epochsOf {
 		// Before the offset is called flushed: recovery trusts the table below it.
+		f.syncs.epochsOf = f.number
 		if err := vfs.WriteFileAtomic(f.fsys, filepath.Join(f.dir, EpochCheckpointFile), f.epochs); err != nil {
 			return err
 		}
@@ -81,6 +109,7 @@ func (f *PendingFlush) Sync() error {
 
 // EndFlush notes the outcome of Sync and returns the offset up to which the log is durable. An error poisons it.
 func (l *Log) EndFlush(f *PendingFlush, syncErr error) (ident.Offset, error) {
+	l.pending = slices.DeleteFunc(l.pending, func(p *PendingFlush) bool { return p == f })
 	for _, s := range f.segments {
 		s.release()
 	}
