@@ -267,7 +267,7 @@ func (n *quorumNode) flushedUpTo() ident.Offset {
 
 // crashed looks at what a crash left on a node's disk, without touching it.
 func (c *quorumChecker) crashed(n *quorumNode, flushed ident.Offset) {
-	l, _, err := log.Open(n.disk.CrashClone(c.s.w.Rand, 100), quorumDir, log.Config{StopOnCorruption: true})
+	l, recovery, err := log.Open(n.disk.CrashClone(c.s.w.Rand, 100), quorumDir, log.Config{StopOnCorruption: true})
 	if err != nil {
 		c.fail("FlushedStays: node %d: %v", n.id, err)
 		return
@@ -279,7 +279,7 @@ func (c *quorumChecker) crashed(n *quorumNode, flushed ident.Offset) {
 	}
 	had, _ := before.upTo(flushed)
 	if has, ok := n.shadow.upTo(flushed); !ok || has != had {
-		c.fail("FlushedStays: node %d had flushed up to %d and has after the crash %d", n.id, flushed, n.shadow.end())
+		c.fail("FlushedStays: node %d had flushed up to %d and has after the crash %d: %+v", n.id, flushed, n.shadow.end(), recovery)
 		return
 	}
 	c.stillOnMajority()
