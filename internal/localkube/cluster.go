@@ -211,6 +211,9 @@ func (c *Cluster) pids(sub string) string { return filepath.Join(c.dir, "pids", 
 // Dir is where the cluster keeps everything.
 func (c *Cluster) Dir() string { return c.dir }
 
+// Host is the address of the Nodes, which belongs to this cluster alone unless it is 127.0.0.1.
+func (c *Cluster) Host() string { return c.network.Host() }
+
 // Kubectl is the path of a kubectl that fits the API server.
 func (c *Cluster) Kubectl() string { return filepath.Join(c.assets, "kubectl") }
 

@@ -46,7 +46,7 @@ func serveControl(c *Cluster) (*controlServer, error) {
 	}
 	l, err := net.Listen("unix", name)
 	if err != nil {
-		return nil, fmt.Errorf("listen for control requests: %w", err)
+		return nil, fmt.Errorf("listen for control requests on %s: %w (a socket's path may have about 100 bytes: use a shorter directory)", name, err)
 	}
 	if err := os.Chmod(name, 0o600); err != nil {
 		l.Close()
@@ -74,6 +74,7 @@ func serveControl(c *Cluster) (*controlServer, error) {
 		}
 		fmt.Fprint(w, addr)
 	})
+	mux.HandleFunc("GET /kubectl", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, c.Kubectl()) })
 	s := &controlServer{server: &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}}
 	s.done.Go(func() { _ = s.server.Serve(l) })
 	return s, nil
@@ -160,6 +161,12 @@ func Connect(dir string) *Remote {
 
 // Kubeconfig is the file with which kubectl is cluster admin.
 func (r *Remote) Kubeconfig() string { return filepath.Join(r.dir, "kubeconfig") }
+
+// Kubectl is the path of a kubectl that fits the API server.
+func (r *Remote) Kubectl(ctx context.Context) (string, error) {
+	data, err := r.do(ctx, http.MethodGet, "/kubectl", nil)
+	return string(data), err
+}
 
 // Fault cuts, delays or heals a link.
 func (r *Remote) Fault(ctx context.Context, f FaultRequest) error {

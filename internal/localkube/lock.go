@@ -53,3 +53,18 @@ func Down(dir string) (bool, error) {
 	_ = os.Remove(ownerFile(dir))
 	return ran || killed > 0, err
 }
+
+// Purge deletes all that a cluster which is down has left in its directory: objects, volumes, logs, certificates. A
+// directory that was never a cluster's is not touched.
+func Purge(dir string) error {
+	if owner, err := procs.ReadPidFile(ownerFile(dir)); err == nil && owner.Alive() {
+		return fmt.Errorf("the local cluster in %s is up", dir)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "pki", "ca.crt")); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	}
+	return os.RemoveAll(dir)
+}
