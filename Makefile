@@ -63,3 +63,9 @@ fmt: ## Format the Go code.
 .PHONY: lint
 lint: ## golangci-lint with the rules of .golangci.yml.
 	$(LINT) golangci-lint run ./...
+
+##@ A real cluster
+
+.PHONY: e2e-kubelet
+e2e-kubelet: ## Install with kustomize on real kubelets, then take pods, nodes and volumes away (root; or KUBECONFIG).
+	hack/kubelet/with.sh ./test/e2e/kubelet $(E2E_ARGS)
