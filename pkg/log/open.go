@@ -186,10 +186,12 @@ func (l *Log) loadClean(rec *Recovery) bool {
 	return true
 }
 
-// firstToScan is the first segment that is not wholly below the recovery point; the last one in any case.
+// firstToScan is the first segment that is not wholly below the recovery point; the last one in any case. One that
+// ends at the recovery point may have been sealed after that flush, and then its index was not synced and may be
+// one of an earlier life.
 func (l *Log) firstToScan() int {
 	i := 0
-	for i < len(l.segments)-1 && l.segments[i+1].base <= l.cfg.RecoveryPoint {
+	for i < len(l.segments)-1 && l.segments[i+1].base < l.cfg.RecoveryPoint {
 		i++
 	}
 	return i
