@@ -373,7 +373,7 @@ func (q *Quorum) appendLeaderStart(e *raft.Effects) (raft.Event, error) {
 	}
 	b := batch.NewBuilder(q.log.EndOffset(), s.Epoch, wall)
 	b.AppendControl(batch.LeaderChangeType, batch.LeaderChange{
-		Version: 1, LeaderID: s.Leader, Voters: voterKeys(s.Voters), Granting: voterKeys(s.Granting),
+		Version: 0, LeaderID: s.Leader, Voters: voterKeys(s.Voters), Granting: voterKeys(s.Granting),
 	}.Encode())
 	ev := raft.AppendDone{}
 	if s.Bootstrap != nil {
