@@ -317,3 +317,40 @@ func TestLogThatEndsBelowItsStartIsEmptied(t *testing.T) {
 		t.Fatalf("%d to %d, %+v", l.StartOffset(), l.EndOffset(), rec)
 	}
 }
+
+func TestIndexOfAnEarlierLifeIsNotTrustedAtTheRecoveryPoint(t *testing.T) {
+	cfg := Config{IndexIntervalBytes: 100}
+	l, m := newLog(t, cfg)
+	for range 6 {
+		mustAppend(t, l, 0, 1, 150)
+	}
+	if err := l.Roll(); err != nil {
+		t.Fatal(err)
+	}
+	mustFlush(t, l) // the index is on the disk
+	mustTruncate(t, l, 1)
+	m = m.CrashClone(nil, 100)
+	l, _ = mustOpen(t, m, cfg)
+	for range 7 {
+		mustAppend(t, l, 1, 1, 130) // other positions
+	}
+	mustFlush(t, l)
+	cfg.RecoveryPoint = l.FlushedOffset()
+	if err := l.Roll(); err != nil { // the new index is not, though the next segment is
+		t.Fatal(err)
+	}
+	if err := m.SyncDir("/data/t-0"); err != nil {
+		t.Fatal(err)
+	}
+	l, _ = mustOpen(t, m.CrashClone(nil, 0), cfg)
+	if l.EndOffset() != 8 || len(l.Segments()) != 2 {
+		t.Fatalf("end %d, segments %v", l.EndOffset(), l.Segments())
+	}
+	for o := range l.EndOffset() {
+		c, err := l.Read(o, 1, l.EndOffset(), true)
+		if err != nil || c.First != o {
+			t.Fatalf("read at %d: from %d, %v", o, c.First, err)
+		}
+		c.Release()
+	}
+}
