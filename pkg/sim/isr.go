@@ -71,6 +71,8 @@ type isrSim struct {
 	net     *Network // fetches, produces: faulty
 	control *Network // to and from the controller: TCP keeps it in order, and nothing arrives twice
 	minISR  int
+	// flushApart has flushes take time, with appends and truncations going on beside them.
+	flushApart bool
 
 	ctl       *isrAuthority
 	nodes     []*isrNode
@@ -101,6 +103,7 @@ func RunISR(o ISROptions) ISRReport {
 			s.minISR = 2
 		}
 	}
+	s.flushApart = w.Chance(500)
 	s.net = NewNetwork(w, Calm)
 	s.control = NewNetwork(w, Calm)
 	s.check = newISRChecker(s)

@@ -13,21 +13,22 @@ func TestISRMutantsAreCaught(t *testing.T) {
 		name   string
 		mutant replication.Mutant
 		within uint64 // seeds
+		disk   DiskMode
 	}{
-		{"minimal ISR for the high watermark", replication.MinimalISR, 300},
-		{"truncation to the high watermark", replication.TruncateToHighWatermark, 300},
-		{"stale broker epoch accepted", replication.StaleBrokerEpochAccepted, 300},
-		{"joining at the high watermark", replication.ExpandOnHighWatermark, 300},
-		{"unclear answer taken as refusal", replication.UnclearAnswerIsRefusal, 300},
-		{"acknowledged on append", replication.AckOnAppend, 300},
-		{"stale response used", replication.StaleResponseUsed, 300},
-		{"divergence ignored", replication.DivergenceIgnored, 300},
-		{"latest offset before the epoch start", replication.LatestBeforeEpochStart, 300},
+		{"minimal ISR for the high watermark", replication.MinimalISR, 1000, ""},
+		{"truncation to the high watermark", replication.TruncateToHighWatermark, 1000, ""},
+		{"stale broker epoch accepted", replication.StaleBrokerEpochAccepted, 1000, MachineLoss},
+		{"joining at the high watermark", replication.ExpandOnHighWatermark, 1000, ""},
+		{"unclear answer taken as refusal", replication.UnclearAnswerIsRefusal, 3000, ""},
+		{"acknowledged on append", replication.AckOnAppend, 1000, ""},
+		{"stale response used", replication.StaleResponseUsed, 1000, ""},
+		{"divergence ignored", replication.DivergenceIgnored, 1000, ""},
+		{"latest offset before the epoch start", replication.LatestBeforeEpochStart, 1000, ""},
 	} {
 		t.Run(m.name, func(t *testing.T) {
 			for seed := uint64(1); seed <= m.within; seed++ {
-				if r := RunISR(ISROptions{Seed: seed, Mutant: m.mutant}); r.Violation != "" {
-					t.Logf("caught by seed %d: %s\nreplay: %s", seed, r.Violation, replayISR(seed, m.mutant))
+				if r := RunISR(ISROptions{Seed: seed, Mutant: m.mutant, Disk: m.disk}); r.Violation != "" {
+					t.Logf("caught by seed %d: %s\nreplay: %s", seed, r.Violation, replayISR(seed, m.mutant, m.disk))
 					return
 				}
 			}

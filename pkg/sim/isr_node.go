@@ -210,7 +210,7 @@ func (n *isrNode) learn(image *metadata.Image) {
 func (n *isrNode) open() bool {
 	part, recovery, err := exec.OpenPartition(exec.PartitionConfig{
 		FS: vfs.Inject(n.fs, n.fault), Dir: "/data/" + isrTopic + "-0", Topic: isrTopic, ID: n.s.ctl.topic,
-		Log: log.Config{SegmentBytes: 1024},
+		Log: log.Config{SegmentBytes: 1024}, FlushApart: n.s.flushApart,
 		Replication: replication.Config{
 			Self: n.id, LagTimeMax: isrLagTime, FetchBackoff: 200 * time.Millisecond, FlushAlways: n.s.disk == FlushAlways,
 			HighWatermark: n.checkpoint, Mutant: n.s.opts.Mutant,
@@ -283,6 +283,9 @@ func (n *isrNode) act() bool {
 	for _, f := range n.out.Facts {
 		n.s.check.fact(n, f)
 	}
+	if n.out.Flush {
+		n.flush()
+	}
 	if n.out.Proposal != nil {
 		n.propose(*n.out.Proposal)
 	}
@@ -294,6 +297,18 @@ func (n *isrNode) act() bool {
 	}
 	n.nextFetch()
 	return len(n.out.Wake) > 0
+}
+
+// flush has the disk work for a while. A crash meanwhile leaves nothing of it.
+func (n *isrNode) flush() {
+	f, ok := n.part.BeginFlush(n.s.w.Now())
+	if !ok {
+		return
+	}
+	n.after(n.s.w.Between(0, 20*time.Millisecond), func() {
+		n.part.EndFlush(n.s.w.Now(), f, f.Sync())
+		n.settle()
+	})
 }
 
 func (n *isrNode) arm() {

@@ -11,17 +11,19 @@ import (
 var (
 	isrSeed   = flag.Uint64("isr.seed", 0, "play only this seed of the ISR simulation, with its trace")
 	isrSeeds  = flag.Int("isr.seeds", 1000, "how many seeds of the ISR simulation are played")
+	isrDisk   = flag.String("isr.disk", "", "with -isr.seed: the disk mode, where it does not follow from the seed")
 	isrMutant = flag.Int("isr.mutant", 0, "with -isr.seed: the rule that is broken, by its number in pkg/replication")
 )
 
-func replayISR(seed uint64, mutant replication.Mutant) string {
-	return fmt.Sprintf("go test ./pkg/sim -run 'TestISRHolds$' -v -isr.seed=%d -isr.mutant=%d", seed, mutant)
+// replayISR is the command that plays one seed again and prints its trace.
+func replayISR(seed uint64, mutant replication.Mutant, disk DiskMode) string {
+	return fmt.Sprintf("go test ./pkg/sim -run 'TestISRHolds$' -v -isr.seed=%d -isr.mutant=%d -isr.disk=%s", seed, mutant, disk)
 }
 
 // TestISRHolds plays random schedules of faults; see RunISR.
 func TestISRHolds(t *testing.T) {
 	if *isrSeed != 0 {
-		r := RunISR(ISROptions{Seed: *isrSeed, Mutant: replication.Mutant(*isrMutant), Verbose: true})
+		r := RunISR(ISROptions{Seed: *isrSeed, Mutant: replication.Mutant(*isrMutant), Disk: DiskMode(*isrDisk), Verbose: true})
 		fmt.Print(r.Trace)
 		if r.Violation != "" {
 			t.Fatal(r.Violation)
@@ -35,7 +37,7 @@ func TestISRHolds(t *testing.T) {
 	for seed := uint64(1); seed <= uint64(*isrSeeds); seed++ {
 		r := RunISR(ISROptions{Seed: seed})
 		if r.Violation != "" {
-			t.Fatalf("seed %d (%s): %s\nreplay: %s", seed, r.Disk, r.Violation, replayISR(seed, 0))
+			t.Fatalf("seed %d (%s): %s\nreplay: %s", seed, r.Disk, r.Violation, replayISR(seed, 0, ""))
 		}
 		modes[r.Disk]++
 		steps += r.Steps

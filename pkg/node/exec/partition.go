@@ -21,6 +21,9 @@ type PartitionConfig struct {
 	// Replication holds the core's configuration with the checkpointed high watermark.
 	Replication replication.Config
 	Cluster     replication.Cluster
+	// FlushApart leaves flushes to the caller (Output.Flush), who can let go of the mutex while the disk works; else
+	// Drain does them.
+	FlushApart bool
 	// MaxMessageBytes is the topic's max.message.bytes; 0 means no limit.
 	MaxMessageBytes int
 }
@@ -39,7 +42,9 @@ type Partition struct {
 	records   []byte   // of the produce that is being decided
 	response  []byte   // records of the fetch response that is being used
 	fetched   [][]byte // its batches
-	flush     bool
+	flush     bool     // wanted
+	flushing  bool     // under way
+	closed    bool
 	outputs   Output
 	appendErr string
 	failure   error
@@ -55,6 +60,8 @@ type Output struct {
 	Proposal *replication.Proposal
 	// Fetcher: NextFetch has changed.
 	Fetcher bool
+	// Flush: with FlushApart, call BeginFlush; none is under way.
+	Flush bool
 	// HighWatermark has moved: worth a checkpoint.
 	HighWatermark bool
 	Facts         []replication.Fact
@@ -134,14 +141,12 @@ func (p *Partition) NextDeadline() ident.Instant { return p.core.NextDeadline() 
 // Drain flushes the log if that is wanted (once for all that was appended since the last Drain) and moves what
 // there is for the caller into out, which is emptied first.
 func (p *Partition) Drain(now ident.Instant, out *Output) {
-	for p.flush && p.failure == nil {
-		p.flush = false
-		if _, err := p.log.Flush(); err != nil {
-			p.step(now, p.fail("flush", err))
-			break
+	for p.flush && !p.cfg.FlushApart {
+		if f, ok := p.BeginFlush(now); ok {
+			p.EndFlush(now, f, f.Sync())
 		}
-		p.step(now, replication.FlushDone{})
 	}
+	p.outputs.Flush = p.flush && !p.flushing && p.failure == nil
 	spare := Output{Completed: out.Completed[:0], Wake: out.Wake[:0], Facts: out.Facts[:0]}
 	*out, p.outputs = p.outputs, spare
 }
@@ -156,6 +161,7 @@ func (p *Partition) FailDir(now ident.Instant, err error) { p.step(now, p.fail("
 // unless it failed.
 func (p *Partition) Close(now ident.Instant) error {
 	p.step(now, replication.Removed{})
+	p.closed = true
 	if err := p.log.Close(); err != nil && p.failure == nil {
 		return fmt.Errorf("close the log of %s-%d: %w", p.cfg.Topic, p.cfg.ID.Index, err)
 	}

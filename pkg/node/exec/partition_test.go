@@ -377,6 +377,38 @@ func TestFlushAlwaysAnswersAfterTheFlush(t *testing.T) {
 	}
 }
 
+func TestFlushApartCoversWhatCameBeforeIt(t *testing.T) {
+	r := newRig(t, 1, true)
+	r.cfg.FlushApart = true
+	r.open()
+	r.role(1, 3, 1)
+	put := func(token replication.Token) {
+		r.Produce(r.now, replication.Produce{Token: token, Acks: -1, Timeout: time.Second}, records("a").Build())
+	}
+	put(1)
+	put(2)
+	if out := r.drain(); !out.Flush || len(out.Completed) != 0 {
+		t.Fatalf("flush wanted %v, completed %+v", out.Flush, out.Completed)
+	}
+	f, ok := r.BeginFlush(r.now)
+	if !ok {
+		t.Fatal("no flush begins")
+	}
+	put(3)
+	if _, again := r.BeginFlush(r.now); again || r.drain().Flush {
+		t.Fatal("a second flush beside the first")
+	}
+	r.EndFlush(r.now, f, f.Sync())
+	if out := r.drain(); len(out.Completed) != 2 || !out.Flush {
+		t.Fatalf("completed %+v, flush wanted %v; want 1 and 2, and a flush for 3", out.Completed, out.Flush)
+	}
+	f, _ = r.BeginFlush(r.now)
+	r.EndFlush(r.now, f, errors.New("input/output error"))
+	if out := r.drain(); out.Failed == nil || len(out.Completed) != 1 || out.Completed[0].Code != replication.KafkaStorageError {
+		t.Fatalf("failed %v, completed %+v", out.Failed, out.Completed)
+	}
+}
+
 func TestFetchBoundsAndParking(t *testing.T) {
 	r := newRig(t, 1, false)
 	r.role(1, 3, 1)
