@@ -1,0 +1,107 @@
+package partition
+
+import (
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"pgregory.net/rapid"
+
+	hwv1alpha1 "github.com/highwater-io/highwater/api/v1alpha1"
+	"github.com/highwater-io/highwater/controllers/cluster"
+	"github.com/highwater-io/highwater/pkg/ident"
+	"github.com/highwater-io/highwater/pkg/metadata"
+)
+
+func quantity(s string) resource.Quantity { return resource.MustParse(s) }
+
+// drawFacts makes up a cluster, a family in it and what one pass over its first member has met.
+func drawFacts(t *rapid.T) facts {
+	exist := rapid.Int32Range(0, 2).Draw(t, "partitions")
+	im := image(exist, nil)
+	delta := metadata.NewDelta(im)
+	change := func(record metadata.Record) {
+		metadata.Pinned.Stamp(record)
+		if err := delta.Replay(record); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for id := range ident.NodeID(3) {
+		if rapid.Bool().Draw(t, "fenced") {
+			change(&metadata.BrokerRegistrationChangeRecord{BrokerID: id, BrokerEpoch: 1, Fenced: metadata.Fence})
+		}
+	}
+	if exist > 0 {
+		isr := rapid.SampledFrom([][]ident.NodeID{{0, 1, 2}, {0, 1}, {2}}).Draw(t, "isr")
+		leader := rapid.SampledFrom([]ident.NodeID{isr[0], ident.NoNode}).Draw(t, "leader")
+		change(&metadata.PartitionChangeRecord{TopicID: topicID, ISR: isr, Leader: leader, LeaderRecoveryState: metadata.NoLeaderRecoveryChanged})
+	}
+	members := []hwv1alpha1.Partition{member(0, nil), member(1, nil)}
+	for i := range members {
+		members[i].Status.Origin = rapid.SampledFrom([]hwv1alpha1.Origin{"", hwv1alpha1.OriginCreated}).Draw(t, "origin")
+		members[i].Spec.MinInSyncReplicas = rapid.SampledFrom([]*int32{nil, ptr(int32(2))}).Draw(t, "min ISR")
+	}
+	if rapid.Bool().Draw(t, "known before") {
+		members[0].Status.TopicID = rapid.SampledFrom([]ident.UUID{topicID, {9}}).Draw(t, "id").String()
+		members[0].Status.Origin = hwv1alpha1.OriginCreated
+	}
+	f := facts{
+		p: &members[0], leftAfter: -1, defaultMinISR: 1, now: metav1.NewTime(time.Unix(100, 0)),
+		shrink: func(_ ident.TopicPartition, replica ident.NodeID, _, _ int32) (cluster.Fact, bool) {
+			return cluster.Fact{Replica: replica, LagOffsets: 5, LagMillis: 6}, replica == 2
+		},
+		unavailable: rapid.Bool().Draw(t, "unavailable"),
+	}
+	if rapid.Bool().Draw(t, "image") {
+		f.state.Image = delta.Image(20, 1)
+	}
+	if rapid.Bool().Draw(t, "refused") {
+		f.refused = &cluster.RefusedError{Code: kerr.InvalidConfig}
+	}
+	f.judge(members, rapid.Bool().Draw(t, "has ReplicaSet"))
+	return f
+}
+
+// A status that is reckoned again from the same facts is the same: without that the operator would write for ever.
+// And every combination is in the condition table, or NewConditions would panic.
+func TestStatusIsAFixedPointOfTheFacts(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f := drawFacts(t)
+		first := status(f)
+		f.p.Status = first
+		f.now = metav1.NewTime(time.Unix(200, 0))
+		if second := status(f); !equality.Semantic.DeepEqual(first, second) {
+			t.Fatalf("reckoned once:  %+v\nreckoned again: %+v", first, second)
+		}
+	})
+}
+
+func TestStatusSaysWhatIsCommitted(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f := drawFacts(t)
+		next := status(f)
+		committed := f.committed()
+		if committed == nil {
+			return
+		}
+		if *next.Leader != int32(committed.Leader) || len(next.ISR) != len(committed.ISR) || *next.PartitionEpoch != committed.PartitionEpoch {
+			t.Fatalf("status %+v, committed %+v", next, committed)
+		}
+		for _, replica := range next.Replicas {
+			inISR := false
+			for _, id := range committed.ISR {
+				inISR = inISR || int32(id) == replica.ID
+			}
+			if inISR != (replica.State == hwv1alpha1.ReplicaInSync) || inISR && replica.Reason != "" {
+				t.Fatalf("replica %+v, ISR %v", replica, committed.ISR)
+			}
+		}
+		short := len(next.ISR) < int(*next.MinInSyncReplicas)
+		if short != (conditionStatus(&next, hwv1alpha1.PartitionMinISRSatisfied) == metav1.ConditionFalse) {
+			t.Fatalf("ISR %v, min ISR %d, conditions %+v", next.ISR, *next.MinInSyncReplicas, next.Conditions)
+		}
+	})
+}
