@@ -41,6 +41,9 @@ type syncs struct {
 	// epochsOf is the latest flush whose leader epochs, or later ones, are in the file: an older flush that comes
 	// to it later must not put its own there.
 	epochsOf int
+	// err is the first sync that failed. No later one may succeed, even before EndFlush has been told: the kernel
+	// reports a page that it could not write only once.
+	err error
 }
 
 // BeginFlush notes what has to be synced. The owner may let go of its lock, call Sync, which takes long, and
@@ -85,6 +88,13 @@ func (l *Log) BeginFlush() (*PendingFlush, error) {
 func (f *PendingFlush) Sync() error {
 	f.syncs.mu.Lock()
 	defer f.syncs.mu.Unlock()
+	if f.syncs.err == nil {
+		f.syncs.err = f.sync()
+	}
+	return f.syncs.err
+}
+
+func (f *PendingFlush) sync() error {
 	for _, s := range f.segments {
 		if err := s.file.Sync(); err != nil {
 			return err

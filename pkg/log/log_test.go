@@ -416,3 +416,28 @@ func TestSegmentSizeCanBeChanged(t *testing.T) {
 		t.Fatal("a segment beyond 2 GiB was accepted")
 	}
 }
+
+func TestFailedSyncIsNotFollowedByOneThatSucceeds(t *testing.T) {
+	disk, fail := errors.New("input/output error"), false
+	fsys := vfs.Inject(vfs.NewMem(), func(op, _ string) error {
+		if op == vfs.OpSync && fail {
+			return disk
+		}
+		return nil
+	})
+	l, _ := mustOpen(t, fsys, Config{})
+	mustAppend(t, l, 0, 2, 10)
+	first, err := l.BeginFlush()
+	if err != nil {
+		t.Fatal(err)
+	}
+	fail = true
+	firstErr := first.Sync()
+	fail = false // the kernel has said so once
+	if o, err := l.Flush(); !errors.Is(err, disk) || o != 0 {
+		t.Fatalf("flushed to %d, %v, beside a flush that failed", o, err)
+	}
+	if o, err := l.EndFlush(first, firstErr); !errors.Is(err, disk) || o != 0 {
+		t.Fatalf("flushed to %d, %v", o, err)
+	}
+}
