@@ -15,6 +15,9 @@ func TestFlushBesideAnotherSyncsWhatThatOneHasNotYet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := l.Roll(); err != nil {
+		t.Fatal(err)
+	}
 	mustAppend(t, l, 2, 1, 20)
 	// The owner needs a flush of its own, while the slow one has not got to the disk.
 	mustFlush(t, l)

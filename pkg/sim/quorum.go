@@ -94,13 +94,13 @@ type quorumSim struct {
 // losses, duplicates and disorder, then all heals, and a proposal has to reach every node. After every step of a
 // node its invariants are checked (quorum_check.go).
 func RunQuorum(opts QuorumOptions) QuorumReport {
-	s := &quorumSim{opts: opts, w: NewWorld(opts.Seed), faulting: true}
-	s.w.Verbose = opts.Verbose
-	s.check = newQuorumChecker(s)
+	s := newQuorumSim(opts)
 	s.draw()
+	s.populate()
 	for _, n := range s.nodes {
 		n.boot()
 	}
+	s.faulting = true
 	s.scheduleFault()
 	s.scheduleProposal()
 	done := func() bool { return s.check.violation != "" }
@@ -118,12 +118,20 @@ func RunQuorum(opts QuorumOptions) QuorumReport {
 	}
 }
 
+func newQuorumSim(opts QuorumOptions) *quorumSim {
+	s := &quorumSim{opts: opts, w: NewWorld(opts.Seed), fetchMaxBytes: 1 << 20}
+	s.w.Verbose = opts.Verbose
+	s.check = newQuorumChecker(s)
+	s.net = NewNetwork(s.w, Calm)
+	return s
+}
+
+// draw makes the run what its seed says.
 func (s *quorumSim) draw() {
-	voters := s.opts.Voters
-	if voters == 0 {
-		voters = 3
+	if s.opts.Voters == 0 {
+		s.opts.Voters = 3
 		if s.w.Chance(300) {
-			voters = 5
+			s.opts.Voters = 5
 		}
 	}
 	faults := Calm
@@ -133,8 +141,7 @@ func (s *quorumSim) draw() {
 			Loss: s.w.Rand.IntN(60), Duplicate: s.w.Rand.IntN(60), Reorder: s.w.Rand.IntN(100),
 		}
 	}
-	s.net = NewNetwork(s.w, faults)
-	s.fetchMaxBytes = 1 << 20
+	s.net.Faults = faults
 	if s.w.Chance(400) {
 		s.fetchMaxBytes = 1 // one batch at a time
 	}
@@ -145,8 +152,13 @@ func (s *quorumSim) draw() {
 		s.election = 15 * time.Millisecond // candidates meet
 	}
 	s.overWire = s.opts.Seed%8 == 0
+	s.w.Trace("seed %d: %d voters, faults %+v, fetch %d bytes, election %v", s.opts.Seed, s.opts.Voters, faults, s.fetchMaxBytes, s.election)
+}
+
+// populate makes voters and observers.
+func (s *quorumSim) populate() {
 	var vs []raft.Voter
-	for id := ident.NodeID(1); int(id) <= voters; id++ {
+	for id := ident.NodeID(1); int(id) <= s.opts.Voters; id++ {
 		vs = append(vs, raft.Voter{Key: quorumKey(id), Endpoints: []raft.Endpoint{{Name: "CONTROLLER", Host: fmt.Sprintf("node-%d", id), Port: 9093}}})
 	}
 	var err error
@@ -159,7 +171,6 @@ func (s *quorumSim) draw() {
 	for _, id := range []ident.NodeID{10, 11} {
 		s.nodes = append(s.nodes, newQuorumNode(s, id, false))
 	}
-	s.w.Trace("seed %d: %d voters, faults %+v, fetch %d bytes", s.opts.Seed, voters, faults, s.fetchMaxBytes)
 }
 
 func quorumKey(id ident.NodeID) raft.ReplicaKey {

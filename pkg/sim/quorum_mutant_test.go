@@ -7,7 +7,8 @@ import (
 )
 
 // TestQuorumMutantsAreCaught breaks one rule after another: a simulator that does not notice would not notice the
-// mistake either. Those of the core are behind raft.Config.Mutant, those of the disk are made here.
+// mistake either. Those of the core are behind raft.Config.Mutant, those of the disk are made here. Two that only
+// cost availability have scenarios of their own (quorum_scenario_test.go).
 func TestQuorumMutantsAreCaught(t *testing.T) {
 	for _, m := range []struct {
 		mutant raft.Mutant
@@ -21,7 +22,6 @@ func TestQuorumMutantsAreCaught(t *testing.T) {
 		{raft.MutateLeadAgain, 20},
 		{raft.MutateIgnoreDivergence, 20},
 		{raft.MutateMinorityCommit, 20},
-		{raft.MutateNoCheckQuorum, 50},
 		{MutateVoteUnsynced, 20},
 		{MutateLogUnsynced, 20},
 	} {
