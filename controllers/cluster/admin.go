@@ -226,21 +226,20 @@ func (a controllerAdmin) Voters(ctx context.Context) ([]VoterState, error) {
 	if err := kerr.ErrorForCode(response.ErrorCode); err != nil {
 		return nil, fmt.Errorf("describe the quorum: %w", err)
 	}
-	for _, t := range response.Topics {
-		for _, p := range t.Partitions {
-			if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
-				return nil, fmt.Errorf("describe the quorum: %w", err)
-			}
-			var voters []VoterState
-			for _, v := range p.CurrentVoters {
-				voters = append(voters, VoterState{
-					ID: ident.NodeID(v.ReplicaID), DirectoryID: ident.UUID(v.ReplicaDirectoryID), LogEndOffset: v.LogEndOffset,
-				})
-			}
-			return voters, nil
-		}
+	if len(response.Topics) != 1 || len(response.Topics[0].Partitions) != 1 {
+		return nil, errors.New("describe the quorum: the answer is not about one partition")
 	}
-	return nil, errors.New("describe the quorum: the answer has no partition")
+	partition := response.Topics[0].Partitions[0]
+	if err := kerr.ErrorForCode(partition.ErrorCode); err != nil {
+		return nil, fmt.Errorf("describe the quorum: %w", err)
+	}
+	voters := make([]VoterState, 0, len(partition.CurrentVoters))
+	for _, v := range partition.CurrentVoters {
+		voters = append(voters, VoterState{
+			ID: ident.NodeID(v.ReplicaID), DirectoryID: ident.UUID(v.ReplicaDirectoryID), LogEndOffset: v.LogEndOffset,
+		})
+	}
+	return voters, nil
 }
 
 func wrap(err error, doing, topic string) error {

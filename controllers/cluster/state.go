@@ -13,13 +13,13 @@ import (
 type Reach int
 
 const (
-	// Starting: no voter has answered since the connection was made.
+	// Starting means that no voter has answered since the connection was made.
 	Starting Reach = iota
-	// Following: the quorum has a leader and the operator reads its log.
+	// Following means that the quorum has a leader and the operator reads its log.
 	Following
-	// NoLeader: voters answer, and none of them knows a leader.
+	// NoLeader means that voters answer, and none of them knows a leader.
 	NoLeader
-	// Disconnected: no voter answers.
+	// Disconnected means that no voter answers.
 	Disconnected
 )
 
