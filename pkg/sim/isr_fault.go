@@ -4,7 +4,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/highwater-io/highwater/pkg/ident"
 	"github.com/highwater-io/highwater/pkg/log"
+	"github.com/highwater-io/highwater/pkg/replication"
 )
 
 // nextFault has one fault happen now and then while the time of faults lasts.
@@ -20,21 +22,14 @@ func (s *isrSim) nextFault() {
 func (s *isrSim) fault() {
 	n := s.nodes[s.w.Rand.IntN(3)]
 	calm := s.w.Now().Sub(s.lastFault) > 2*isrSession
-	if s.disk == MachineLoss && s.w.Chance(500) {
-		// Only while all else is well for longer than a session, and nothing else happens before that machine is
-		// out of the ISR or back in it: one loss at a time is what the mode promises to survive.
-		s.calmDown()
-		if calm && s.allWell() {
-			s.lastFault = s.w.Now()
-			s.counts.Losses++
-			n.loseMachine(s.w.Rand.IntN(100))
-			n.restartAfter(s.w.Between(10*time.Millisecond, isrSession/2))
-			s.haunt(n)
+	if s.disk == MachineLoss {
+		if !calm {
+			return
 		}
-		return
-	}
-	if s.disk == MachineLoss && !calm {
-		return
+		if s.w.Chance(500) {
+			s.planLoss(n)
+			return
+		}
 	}
 	switch s.w.Rand.IntN(14) {
 	case 0, 1, 2:
@@ -78,6 +73,25 @@ func (s *isrSim) fault() {
 	if s.disk == MachineLoss {
 		s.lastFault = s.w.Now()
 	}
+}
+
+// planLoss has a machine lose what was not flushed, but only after all else was well for longer than a session and a
+// lag time, and nothing else happens before that machine is out of the ISR or back in it: one loss at a time, with the
+// others in sync, is what the mode promises to survive. Without eligible leader replicas the last member of an ISR must
+// not be the one that forgets.
+func (s *isrSim) planLoss(n *isrNode) {
+	s.lastFault = s.w.Now()
+	s.calmDown()
+	s.w.After(isrSession+isrLagTime, func() {
+		if !s.faults || !s.allWell() {
+			return
+		}
+		s.lastFault = s.w.Now()
+		s.counts.Losses++
+		n.loseMachine(s.w.Rand.IntN(100))
+		n.restartAfter(s.w.Between(10*time.Millisecond, isrSession/2))
+		s.haunt(n)
+	})
 }
 
 // haunt has fetches of the earlier life arrive late, when the node is registered anew and has not yet read what it
@@ -141,11 +155,23 @@ func (s *isrSim) calmDown() {
 	}
 }
 
-// allWell says whether every node is in sync under its present registration.
+// allWell says whether every node is in sync under its present registration, and the leader sees it so.
 func (s *isrSim) allWell() bool {
 	p := s.ctl.partition()
-	return p != nil && len(p.ISR) == 3 && s.ctl.allActive() && !slices.ContainsFunc(s.nodes, func(n *isrNode) bool {
-		return !n.up || n.paused || n.part == nil || !s.check.registered(n)
+	if p == nil || p.Leader == ident.NoNode || s.nodes[p.Leader-1].part == nil {
+		return false
+	}
+	leader := s.nodes[p.Leader-1].part.Core()
+	if leader.Role() != replication.Leader || leader.LeaderEpoch() != p.LeaderEpoch || leader.Pending() {
+		return false
+	}
+	for _, f := range leader.Followers(s.w.Now()) {
+		if !f.CaughtUp {
+			return false
+		}
+	}
+	return len(p.ISR) == 3 && s.ctl.allActive() && !slices.ContainsFunc(s.nodes, func(n *isrNode) bool {
+		return !n.up || n.paused || n.broken || n.part == nil || !s.check.registered(n)
 	})
 }
 
