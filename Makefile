@@ -30,6 +30,21 @@ test: ## Unit, property, simulation, API server and process tests, race detector
 help: ## This list.
 	@awk 'BEGIN {FS = ":.*##"} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-zA-Z0-9_-]+:.*##/ {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+##@ Tests that have a target of their own
+
+.PHONY: envtest
+envtest: ## Controllers on a real API server only; FOCUS=text picks specs.
+	KUBEBUILDER_ASSETS=$$(go run ./cmd/highwater dev assets) go test ./api/... ./controllers/... $(if $(FOCUS),-ginkgo.focus='$(FOCUS)')
+
+.PHONY: sim
+sim: ## Simulate 1,000 schedules each of the quorum and of the ISR protocol, with their mutants.
+	go test -count=1 -v -timeout 30m ./pkg/sim $(SIM_ARGS)
+
+.PHONY: kafka-decode
+kafka-decode: build ## Apache Kafka's own decoder reads our metadata log, snapshots and segments (needs Java and Maven).
+	hack/kafka/verify.sh
+	go run ./test/kafkadecode/live
+
 ##@ Build
 
 .PHONY: build
