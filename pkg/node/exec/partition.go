@@ -171,13 +171,12 @@ func (p *Partition) Close(now ident.Instant) error {
 // step hands an event to the core and does what it wants done, which may be events again.
 func (p *Partition) step(now ident.Instant, ev replication.Event) {
 	p.todo = append(p.todo, ev)
-	for len(p.todo) > 0 {
-		ev := p.todo[0]
-		p.todo = p.todo[1:]
+	for i := 0; i < len(p.todo); i++ {
 		p.eff.Reset()
-		p.core.Step(now, ev, &p.eff)
+		p.core.Step(now, p.todo[i], &p.eff)
 		p.perform()
 	}
+	clear(p.todo)
 	p.todo = p.todo[:0]
 }
 

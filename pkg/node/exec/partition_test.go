@@ -23,7 +23,7 @@ func (anyBroker) Broker(id ident.NodeID) (replication.Broker, bool) {
 // rig is a partition on a disk that a test can break.
 type rig struct {
 	*Partition
-	t     *testing.T
+	t     testing.TB
 	mem   *vfs.Mem
 	cfg   PartitionConfig
 	fault func(op, path string) error
@@ -31,7 +31,7 @@ type rig struct {
 	out   Output
 }
 
-func newRig(t *testing.T, self ident.NodeID, flushAlways bool) *rig {
+func newRig(t testing.TB, self ident.NodeID, flushAlways bool) *rig {
 	r := &rig{t: t, mem: vfs.NewMem(), now: 1}
 	r.cfg = PartitionConfig{
 		FS: vfs.Inject(r.mem, func(op, path string) error {
@@ -459,5 +459,21 @@ func TestCloseAnswersEverybodyAndOpensAgain(t *testing.T) {
 	r.open()
 	if r.Log().EndOffset() != 1 || r.HighWatermark() != 1 {
 		t.Fatalf("end %d, high watermark %d", r.Log().EndOffset(), r.HighWatermark())
+	}
+}
+
+// BenchmarkProduceAndFollow appends one small batch with acks=all and has a follower read it, all in memory.
+func BenchmarkProduceAndFollow(b *testing.B) {
+	l, f := newRig(b, 1, false), newRig(b, 2, false)
+	l.role(1, 3, 1, 2)
+	f.role(1, 3, 1, 2)
+	data := records("0123456789").Build()
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		batch.SetBaseOffset(data, 0)
+		l.Produce(l.now, replication.Produce{Token: replication.Token(i), Acks: -1, Timeout: time.Second}, data)
+		l.drain()
+		pull(f, l)
+		pull(f, l)
 	}
 }
