@@ -67,9 +67,13 @@ manifests: ## CRDs and RBAC from the markers in the code.
 	$(TOOL) controller-gen crd paths=./api/... output:crd:artifacts:config=config/crd/bases
 	$(TOOL) controller-gen rbac:roleName=highwater-operator paths=./controllers/... output:rbac:artifacts:config=config/rbac
 
+.PHONY: docs
+docs: build ## The reference page from the code.
+	go run ./hack/docgen
+
 .PHONY: generated-clean
-generated-clean: generate manifests ## Fail when generated files differ from what is committed.
-	git diff --exit-code -- api config
+generated-clean: generate manifests docs ## Fail when generated files differ from what is committed.
+	git diff --exit-code -- api config docs/reference.md
 
 .PHONY: fmt
 fmt: ## Format the Go code.
@@ -84,3 +88,24 @@ lint: ## golangci-lint with the rules of .golangci.yml.
 .PHONY: e2e-kubelet
 e2e-kubelet: ## Install with kustomize on real kubelets, then take pods, nodes and volumes away (root; or KUBECONFIG).
 	hack/kubelet/with.sh ./test/e2e/kubelet $(E2E_ARGS)
+
+##@ Proofs
+
+.PHONY: compat-kcat
+compat-kcat: build ## kcat (Debian) lists, produces with every codec, consumes and compares byte for byte (exit 3: can't run here).
+	go run ./test/compat $(KCAT_ARGS)
+
+.PHONY: verify-latency
+verify-latency: build ## From an ISR change's commit to the Partition's status, measured from outside.
+	go run ./test/latency $(LATENCY_ARGS)
+
+KILLS ?= 20
+SEED ?= 0
+.PHONY: chaos-smoke
+chaos-smoke: build ## Kill -9 random processes under load; KILLS=20 SEED=n (0: a random one, which is printed).
+	go run ./test/chaos -kills $(KILLS) -seed $(SEED) $(CHAOS_ARGS)
+
+MINUTES ?= 2
+.PHONY: e2e-idle
+e2e-idle: build ## The operator writes nothing for MINUTES=2 while nothing changes.
+	go run ./test/idle -minutes $(MINUTES) $(IDLE_ARGS)
