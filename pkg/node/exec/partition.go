@@ -171,9 +171,11 @@ func (p *Partition) Close(now ident.Instant) error {
 // step hands an event to the core and does what it wants done, which may be events again.
 func (p *Partition) step(now ident.Instant, ev replication.Event) {
 	p.todo = append(p.todo, ev)
-	for i := 0; i < len(p.todo); i++ {
+	for done := 0; done < len(p.todo); { // perform adds to it
+		next := p.todo[done]
+		done++
 		p.eff.Reset()
-		p.core.Step(now, p.todo[i], &p.eff)
+		p.core.Step(now, next, &p.eff)
 		p.perform()
 	}
 	clear(p.todo)
