@@ -140,3 +140,19 @@ func (c partitionCollector) Collect(out chan<- prometheus.Metric) {
 	gauge(underMinISRDesc, underMinISR)
 	gauge(atMinISRDesc, atMinISR)
 }
+
+// MetricDescriptions lists what a data node's /metrics describes, for the documentation.
+func MetricDescriptions() []*prometheus.Desc {
+	m := newMetrics()
+	m.registry.MustRegister(partitionCollector{})
+	out := make(chan *prometheus.Desc)
+	go func() {
+		m.registry.Describe(out)
+		close(out)
+	}()
+	var all []*prometheus.Desc
+	for d := range out {
+		all = append(all, d)
+	}
+	return all
+}
