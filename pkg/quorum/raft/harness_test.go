@@ -214,7 +214,13 @@ func (p *peer) appendFetched(a *raft.FetchedRecords) raft.Event {
 	if a.Offset != p.log.EndOffset() {
 		return raft.AppendRefused{Err: fmt.Errorf("offset %d, log ends at %d", a.Offset, p.log.EndOffset())}
 	}
-	for _, e := range a.Records {
+	for i, e := range a.Records {
+		if ident.Epoch(e) < p.log.LatestEpoch() || e > 127 {
+			if i > 0 {
+				break
+			}
+			return raft.AppendRefused{Err: fmt.Errorf("epoch %d after %d", e, p.log.LatestEpoch())}
+		}
 		if ident.Epoch(e) > a.Epoch {
 			break
 		}

@@ -59,7 +59,7 @@ func New(cfg Config, log LogView, vote VoteState, voters []VotersAt) (*Node, err
 	n := &Node{
 		cfg:           cfg,
 		log:           log,
-		rng:           rand.New(rand.NewPCG(cfg.Seed, uint64(cfg.Self.ID))),
+		rng:           rand.New(rand.NewPCG(scramble(cfg.Seed), scramble(uint64(cfg.Self.ID)))),
 		vote:          vote,
 		voters:        slices.Clone(voters),
 		flushed:       log.EndOffset(),
@@ -68,6 +68,15 @@ func New(cfg Config, log LogView, vote VoteState, voters []VotersAt) (*Node, err
 	}
 	n.wasVoter = n.IsVoter()
 	return n, nil
+}
+
+// scramble spreads neighbouring numbers far apart (splitmix64): the first draws of generators with neighbouring
+// seeds are alike, and nodes that draw alike stand at the same time.
+func scramble(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
 }
 
 // Step handles one event at the instant now, which never goes back, and says in out what is to be done.
