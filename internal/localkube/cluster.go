@@ -62,6 +62,7 @@ type Options struct {
 type Cluster struct {
 	dir       string
 	temporary bool
+	lock      *os.File
 	assets    string
 	log       logr.Logger
 	network   *kubelet.Network
@@ -109,7 +110,7 @@ func Start(ctx context.Context, o Options) (cluster *Cluster, err error) {
 			return nil, fmt.Errorf("make the cluster's directory: %w", err)
 		}
 	}
-	if err := lock(c.dir); err != nil {
+	if c.lock, err = lock(c.dir); err != nil {
 		return nil, err
 	}
 	if n, err := procs.KillLeftovers(c.pids("")); err != nil {
@@ -273,7 +274,10 @@ func (c *Cluster) Stop() {
 	if c.network != nil {
 		c.network.Close()
 	}
-	unlock(c.dir)
+	if c.lock != nil {
+		unlock(c.dir, c.lock)
+		c.lock = nil
+	}
 	if c.temporary {
 		_ = os.RemoveAll(c.dir)
 	}

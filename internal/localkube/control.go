@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -65,6 +66,18 @@ func serveControl(c *Cluster) (*controlServer, error) {
 	})
 	mux.HandleFunc("GET /faults", func(w http.ResponseWriter, _ *http.Request) {
 		_ = json.NewEncoder(w).Encode(c.faults.Rules())
+	})
+	mux.HandleFunc("GET /passed", func(w http.ResponseWriter, r *http.Request) {
+		query := r.URL.Query()
+		from, err := c.participant(query.Get("from"))
+		if err == nil {
+			var to string
+			if to, err = c.participant(query.Get("to")); err == nil {
+				_ = json.NewEncoder(w).Encode(c.faults.LastPassed(from, to, query.Get("listener")))
+				return
+			}
+		}
+		http.Error(w, err.Error(), http.StatusBadRequest)
 	})
 	mux.HandleFunc("GET /ports/{namespace}/{pod}/{port}", func(w http.ResponseWriter, r *http.Request) {
 		addr, ok := c.PodAddress(r.PathValue("namespace"), r.PathValue("pod"), r.PathValue("port"))
@@ -186,6 +199,18 @@ func (r *Remote) Faults(ctx context.Context) ([]fault.Rule, error) {
 	}
 	var rules []fault.Rule
 	return rules, json.Unmarshal(data, &rules)
+}
+
+// LastPassed is when something that from sent to over connections to a listener last got through; the zero time when
+// nothing ever did. Names are those of Fault, without *.
+func (r *Remote) LastPassed(ctx context.Context, from, to, listener string) (time.Time, error) {
+	query := url.Values{"from": {from}, "to": {to}, "listener": {listener}}
+	data, err := r.do(ctx, http.MethodGet, "/passed?"+query.Encode(), nil)
+	if err != nil {
+		return time.Time{}, err
+	}
+	var at time.Time
+	return at, json.Unmarshal(data, &at)
 }
 
 // PodAddress returns where a named port of a pod is reached.

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -22,6 +24,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/highwater-io/highwater/internal/localkube/kubelet"
 	"github.com/highwater-io/highwater/internal/testscale"
@@ -37,6 +40,7 @@ func TestMain(m *testing.M) {
 		runParent(dir)
 	}
 	flag.Parse()
+	ctrllog.SetLogger(logr.FromSlogHandler(slog.DiscardHandler))
 	// These tests wait for other processes far more than they compute.
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)

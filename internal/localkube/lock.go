@@ -14,19 +14,30 @@ import (
 // The owner of a cluster's directory: a pid file, which does not lie in pids, since leftovers there are killed.
 func ownerFile(dir string) string { return filepath.Join(dir, "owner"+procs.Suffix) }
 
-// lock makes this process the owner of a directory; it is an error when another one is and lives.
-func lock(dir string) error {
-	owner, err := procs.ReadPidFile(ownerFile(dir))
-	if err == nil && owner.Alive() && owner.Pid != os.Getpid() {
-		return fmt.Errorf("the local cluster in %s is already up (process %d): stop it with highwater dev down", dir, owner.Pid)
+// lock makes this process the owner of a directory for as long as the returned file is open; it is an error when
+// another one is.
+func lock(dir string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("lock the cluster's directory: %w", err)
 	}
-	return procs.WritePidFile(ownerFile(dir), os.Getpid())
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		f.Close()
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
+		}
+		return nil, fmt.Errorf("the local cluster in %s is already up: stop it with highwater dev down", dir)
+	}
+	if err := procs.WritePidFile(ownerFile(dir), os.Getpid()); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
 }
 
-func unlock(dir string) {
-	if owner, err := procs.ReadPidFile(ownerFile(dir)); err == nil && owner.Pid == os.Getpid() {
-		_ = os.Remove(ownerFile(dir))
-	}
+func unlock(dir string, f *os.File) {
+	_ = os.Remove(ownerFile(dir))
+	f.Close()
 }
 
 // Down ends a cluster that another process runs: it asks that process to stop, waits until it has ended, and kills
@@ -43,7 +54,7 @@ func Down(dir string) (bool, error) {
 		if err := owner.Signal(syscall.SIGTERM); err != nil && owner.Alive() {
 			return false, fmt.Errorf("stop the local cluster's process %d: %w", owner.Pid, err)
 		}
-		owner.Wait(stopTimeout)
+		owner.Wait(2 * stopTimeout)
 		if owner.Alive() {
 			_ = owner.Signal(syscall.SIGKILL)
 			owner.Wait(stopTimeout)

@@ -135,6 +135,35 @@ func TestOneWayCutStopsOnlyThePacketsOfThatWay(t *testing.T) {
 	ab.expect("lost answer")
 }
 
+func TestWhenSomethingLastGotThroughIsKnownPerDirection(t *testing.T) {
+	tbl := table(t)
+	if at := tbl.LastPassed("a", "b", "internal"); !at.IsZero() {
+		t.Errorf("something passed at %v before anything was sent", at)
+	}
+	ab := dial(t, address(t, tbl, "a", "b", "internal"))
+	began := time.Now()
+	ab.send("one")
+	ab.expect("one")
+	tbl.Cut("a", "b", "internal", false)
+	before := tbl.LastPassed("a", "b", "internal")
+	if before.Before(began) || time.Now().Before(before) {
+		t.Errorf("passed at %v, want a time since %v", before, began)
+	}
+	if at := tbl.LastPassed("b", "a", "INTERNAL"); at.Before(before) {
+		t.Errorf("the answer passed at %v, before the question at %v", at, before)
+	}
+	ab.send("two")
+	ab.silent()
+	if at := tbl.LastPassed("a", "b", "internal"); !at.Equal(before) {
+		t.Errorf("what a cut holds back passed at %v", at)
+	}
+	tbl.Heal("a", "b", "internal", false)
+	ab.expect("two")
+	if at := tbl.LastPassed("a", "b", "internal"); !at.After(before) {
+		t.Errorf("after the link was healed the last time is still %v", at)
+	}
+}
+
 func TestDelayIsPerDirectionAndAddsUp(t *testing.T) {
 	tbl := table(t)
 	c := dial(t, address(t, tbl, "a", "b", "internal"))

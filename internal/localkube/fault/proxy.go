@@ -177,6 +177,7 @@ func (p *proxy) pump(dst, src net.Conn, d Direction) {
 			}
 			return
 		}
+		p.table.notePassed(d)
 		if _, err := dst.Write(c.data); err != nil {
 			reset(src)
 			return

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 )
 
 // Proxies' ports are below the range for outgoing connections, so that a proxy whose listener was closed while
@@ -22,6 +23,7 @@ type Table struct {
 	changed chan struct{}
 	targets map[string]map[string]string // participant -> listener -> address, while it runs
 	proxies map[Direction]*proxy         // From opens connections to To's Listener
+	passed  map[Direction]time.Time      // when something was last let through
 	closed  bool
 }
 
@@ -29,7 +31,24 @@ type Table struct {
 func NewTable(host string) *Table {
 	return &Table{
 		host: host, rules: map[Direction]Rule{}, changed: make(chan struct{}),
-		targets: map[string]map[string]string{}, proxies: map[Direction]*proxy{},
+		targets: map[string]map[string]string{}, proxies: map[Direction]*proxy{}, passed: map[Direction]time.Time{},
+	}
+}
+
+// LastPassed is when a proxy last let something through in a direction, just before the receiver's socket got it; the
+// zero time when it never did. Wildcards match nothing.
+func (t *Table) LastPassed(from, to, listener string) time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.passed[normal(from, to, listener)]
+}
+
+func (t *Table) notePassed(d Direction) {
+	now := time.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if now.After(t.passed[d]) {
+		t.passed[d] = now
 	}
 }
 

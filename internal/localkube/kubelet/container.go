@@ -159,7 +159,7 @@ func (c *container) start(pod *corev1.Pod, volumes map[string]string) error {
 	if err != nil {
 		return err
 	}
-	proc, output, err := c.spawn(x, log)
+	proc, streams, err := c.spawn(x, log)
 	if err != nil {
 		log.close()
 		return err
@@ -177,7 +177,7 @@ func (c *container) start(pod *corev1.Pod, volumes map[string]string) error {
 	c.now, c.runs = i, run+1
 	c.w.k.group.Go(func() {
 		<-proc.Done()
-		output.Wait()
+		streams.finish()
 		log.close()
 		i.cancel()
 		close(i.over)
@@ -192,8 +192,7 @@ func (c *container) start(pod *corev1.Pod, volumes map[string]string) error {
 }
 
 // spawn starts the process with its output going to the log.
-func (c *container) spawn(x *execution, log *logWriter) (*procs.Process, *sync.WaitGroup, error) {
-	var output sync.WaitGroup
+func (c *container) spawn(x *execution, log *logWriter) (*procs.Process, *output, error) {
 	var ours, theirs []*os.File
 	for range 2 {
 		r, w, err := os.Pipe()
@@ -212,10 +211,29 @@ func (c *container) spawn(x *execution, log *logWriter) (*procs.Process, *sync.W
 		closeAll(ours)
 		return nil, nil, err
 	}
+	out := &output{files: ours}
 	for n, stream := range []string{"stdout", "stderr"} {
-		output.Go(func() { log.copy(stream, ours[n]); ours[n].Close() })
+		out.copies.Go(func() { log.copy(stream, ours[n]) })
 	}
-	return proc, &output, nil
+	return proc, out, nil
+}
+
+// output is the reading side of a process's streams.
+type output struct {
+	files  []*os.File
+	copies sync.WaitGroup
+}
+
+// outputGrace is how long the streams of a process that has ended may stay open in hands that it left behind.
+const outputGrace = 2 * time.Second
+
+// finish returns when everything was read, or the grace has passed.
+func (o *output) finish() {
+	// A read that waits ends when its file is closed.
+	impatient := time.AfterFunc(outputGrace, func() { closeAll(o.files) })
+	o.copies.Wait()
+	impatient.Stop()
+	closeAll(o.files)
 }
 
 func closeAll(lists ...[]*os.File) {

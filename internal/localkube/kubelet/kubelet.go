@@ -37,7 +37,7 @@ type Options struct {
 
 	Dir     string // pods' directories
 	PidDir  string // pid files of containers: <namespace>_<pod>_<container>.pid
-	Nodes   int    // how many Nodes there are
+	Nodes   int    // how many Nodes there are at least; those of an earlier run stay
 	Images  Images
 	Network *Network
 	Faults  *fault.Table
@@ -89,10 +89,14 @@ func Start(ctx context.Context, o Options) (*Kubelet, error) {
 		hostsWake: make(chan struct{}, 1), endpoints: map[string]endpoint{},
 	}
 	k.ctx, k.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	for i := range o.Nodes {
+	var err error
+	if k.o.Nodes, err = atLeast(ctx, o.Uncached, o.Nodes); err != nil {
+		k.cancel()
+		return nil, err
+	}
+	for i := range k.o.Nodes {
 		k.nodes[NodeName(i)] = true
 	}
-	var err error
 	if k.server, err = k.serve(); err != nil {
 		k.cancel()
 		return nil, err

@@ -31,6 +31,21 @@ const (
 // NodeName is the name of the i-th Node.
 func NodeName(i int) string { return fmt.Sprintf("node-%d", i) }
 
+// atLeast returns how many Nodes there are to be: one that an earlier run made may have pods.
+func atLeast(ctx context.Context, k client.Client, n int) (int, error) {
+	var nodes corev1.NodeList
+	if err := k.List(ctx, &nodes); err != nil {
+		return 0, fmt.Errorf("list Nodes: %w", err)
+	}
+	for i := range nodes.Items {
+		var number int
+		if _, err := fmt.Sscanf(nodes.Items[i].Name, "node-%d", &number); err == nil {
+			n = max(n, number+1)
+		}
+	}
+	return n, nil
+}
+
 func nodeCapacity() corev1.ResourceList {
 	return corev1.ResourceList{
 		corev1.ResourceCPU:              *resource.NewQuantity(int64(runtime.NumCPU()), resource.DecimalSI),
