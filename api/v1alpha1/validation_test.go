@@ -263,6 +263,28 @@ func TestScaleSubresourceHasReplicasAndSelector(t *testing.T) {
 	}
 }
 
+func TestSamplesAreTaken(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(testenv.Root(), "config", "samples", "*.yaml"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no samples: %v", err)
+	}
+	strict := client.WithFieldValidation(api, metav1.FieldValidationStrict)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sample := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal(text, &sample.Object); err != nil {
+			t.Fatal(err)
+		}
+		sample.SetNamespace("default")
+		if err := strict.Create(t.Context(), sample, client.DryRunAll); err != nil {
+			t.Errorf("%s: %v", filepath.Base(file), err)
+		}
+	}
+}
+
 // kubectl apply stores the whole object in an annotation of at most 262144 bytes.
 func TestEachCRDIsSmallerThan200KB(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(testenv.Root(), "config", "crd", "bases", "*.yaml"))
