@@ -10,6 +10,12 @@
 // a follower joins the in-sync replicas only when it keeps pace with the moving log end (Kafka asks for the high
 // watermark alone); a fetch must carry exactly the broker epoch that metadata has for its sender to be eligible (an
 // unknown one is not); every new leader epoch forgets the followers' positions, also on re-election, since another
-// leader may have been in between; a follower's high watermark goes down only by truncation; an answer is used only
-// if offset, leader epoch and last fetched epoch are still those of the question.
+// leader may have been in between; a follower's high watermark goes down only by truncation; what a follower holds of
+// an epoch that the leader's log has nothing of any more can't be compared and is dropped (Kafka keeps it); an answer
+// is used only if offset, leader epoch and last fetched epoch are still those of the question; a leader that stood
+// still hears its followers before it calls them laggards.
+//
+// One thing the core can't see to: a proposal is retried unchanged after an unclear answer, and a later refusal of the
+// retry is taken as "not applied". So the copies must reach the controller in order: one request in flight per node,
+// over one connection, and another connection only when the old one is closed.
 package replication
