@@ -45,7 +45,7 @@ func (s *quorumSim) fault() {
 	case roll < 86:
 		s.w.Trace("links mended")
 		s.mendAll()
-	case roll < 93:
+	case roll < 90:
 		if l := s.leading(); l != nil {
 			s.counts.Resigned++
 			l.do("resign", func(now ident.Instant) error { return l.q.Resign(now, l.leads) })

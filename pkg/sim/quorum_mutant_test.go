@@ -18,7 +18,7 @@ func TestQuorumMutantsAreCaught(t *testing.T) {
 		{raft.MutateCountUnflushed, 20},
 		{raft.MutateFetchUnflushed, 20},
 		{raft.MutateVoteAnyLog, 20},
-		{raft.MutateVoteTwice, 20},
+		{raft.MutateVoteTwice, 100},
 		{raft.MutateLeadAgain, 20},
 		{raft.MutateIgnoreDivergence, 20},
 		{raft.MutateMinorityCommit, 20},
