@@ -2,6 +2,7 @@ package localkube
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -180,8 +181,13 @@ func TestOwnedObjectsAreCollected(t *testing.T) {
 		return err
 	})
 	e.must(e.k.Get(t.Context(), client.ObjectKeyFromObject(two), two))
-	held.SetFinalizers(nil)
-	e.must(e.k.Update(t.Context(), held))
+	e.eventually("the dependent to be let go", func() error { // the collector changes it at the same time
+		if err := e.k.Get(t.Context(), client.ObjectKeyFromObject(held), held); err != nil {
+			return err
+		}
+		held.SetFinalizers(slices.DeleteFunc(held.GetFinalizers(), func(f string) bool { return f == "example.com/hold" }))
+		return e.k.Update(t.Context(), held)
+	})
 	e.isGone(held)
 	e.isGone(two)
 
