@@ -6,20 +6,23 @@ umask 077
 mkdir -p "$PKI"
 cd "$PKI"
 
-openssl req -quiet -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout ca.key -out ca.crt \
-  -subj "/CN=highwater-kubelet" -days 30 2>/dev/null
-openssl genrsa -out sa.key 2048 2>/dev/null
-openssl rsa -in sa.key -pubout -out sa.pub 2>/dev/null
+# openssl tells of its progress on standard error; that matters when it fails.
+ssl() { openssl "$@" 2>>openssl.log || die "openssl $1: $(tail -n 1 openssl.log)"; }
+
+ssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout ca.key -out ca.crt \
+  -subj "/CN=highwater-kubelet" -days 30
+ssl genrsa -out sa.key 2048
+ssl rsa -in sa.key -pubout -out sa.pub
 
 # certificate FILE SUBJECT [ALTERNATIVE-NAMES]
 certificate() {
-  openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout "$1.key" -out "$1.csr" -subj "$2" 2>/dev/null
+  ssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout "$1.key" -out "$1.csr" -subj "$2"
   {
     echo "keyUsage = digitalSignature"
     echo "extendedKeyUsage = clientAuth, serverAuth"
     [ -z "${3:-}" ] || echo "subjectAltName = $3"
   } >"$1.ext"
-  openssl x509 -req -in "$1.csr" -CA ca.crt -CAkey ca.key -CAcreateserial -days 30 -extfile "$1.ext" -out "$1.crt" 2>/dev/null
+  ssl x509 -req -in "$1.csr" -CA ca.crt -CAkey ca.key -CAcreateserial -days 30 -extfile "$1.ext" -out "$1.crt"
 }
 
 kubeconfig() {
