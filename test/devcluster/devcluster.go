@@ -115,19 +115,24 @@ func (c *Cluster) follow(read *os.File, out io.Writer, ready chan<- struct{}) {
 	}
 }
 
-func (c *Cluster) connect() error {
+func (c *Cluster) connect() (err error) {
+	c.Client, err = c.NewClient()
+	return err
+}
+
+// NewClient makes one more client with the administrator's rights and without a cache.
+func (c *Cluster) NewClient() (client.WithWatch, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, hwv1alpha1.AddToScheme} {
 		if err := add(scheme); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	c.Client, err = client.NewWithWatch(config, client.Options{Scheme: scheme})
-	return err
+	return client.NewWithWatch(config, client.Options{Scheme: scheme})
 }
 
 // Stop ends the cluster and everything that it started.
