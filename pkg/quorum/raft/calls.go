@@ -1,6 +1,10 @@
 package raft
 
-import "github.com/highwater-io/highwater/pkg/ident"
+import (
+	"errors"
+
+	"github.com/highwater-io/highwater/pkg/ident"
+)
 
 // result is how a voter answered a candidate.
 type result int8
@@ -69,7 +73,7 @@ func (n *Node) onCallAnswered(c *call, r Response) {
 	c.correlation = 0
 	c.retryAt = n.retryAt()
 	if r.Err != nil {
-		if r.Err == ErrUnsupportedVersion && n.role == Prospective {
+		if errors.Is(r.Err, ErrUnsupportedVersion) && n.role == Prospective {
 			// The peer has no pre-vote; go on as if there were none (KIP-996).
 			c.result = granted
 			n.tally()

@@ -59,7 +59,7 @@ func (n *Node) fetchTarget() (ident.NodeID, bool) {
 	}
 	var others []ident.NodeID
 	for _, v := range n.Voters() {
-		if v.Key.ID != n.cfg.Self.ID && !(n.role == Follower && v.Key.ID == n.vote.Leader) {
+		if v.Key.ID != n.cfg.Self.ID && (n.role != Follower || v.Key.ID != n.vote.Leader) {
 			others = append(others, v.Key.ID)
 		}
 	}

@@ -81,7 +81,9 @@ func (s *story) do(d *datadriven.TestData) {
 		d.ScanArgs(s.t, "epochs", &epochs)
 		for _, f := range strings.Split(epochs, ",") {
 			var e int
-			fmt.Sscan(f, &e)
+			if _, err := fmt.Sscan(f, &e); err != nil {
+				s.t.Fatal(err)
+			}
 			s.peers[node].log.append(ident.Epoch(e), 1)
 		}
 	case "start":
