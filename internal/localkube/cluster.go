@@ -179,9 +179,20 @@ func (c *Cluster) startRuntime(ctx context.Context, o Options) error {
 	var running context.Context
 	running, c.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	c.managed = make(chan error, 1)
-	go func() { c.managed <- m.Start(running) }()
-	if !m.GetCache().WaitForCacheSync(ctx) {
-		return fmt.Errorf("the cluster's caches were not filled: %w", ctx.Err())
+	waiting, stopWaiting := context.WithCancel(ctx)
+	defer stopWaiting()
+	go func() {
+		c.managed <- m.Start(running)
+		stopWaiting()
+	}()
+	if !m.GetCache().WaitForCacheSync(waiting) {
+		select {
+		case err := <-c.managed:
+			c.managed <- err // Stop waits for it
+			return fmt.Errorf("run the cluster's controllers: %w", err)
+		default:
+			return fmt.Errorf("the cluster's caches were not filled: %w", ctx.Err())
+		}
 	}
 	cert := c.control.Kubelet()
 	c.kubelet, err = kubelet.Start(ctx, kubelet.Options{
