@@ -43,7 +43,9 @@ stand_in() {
   mkdir -p "$mount"/{bin,tmp,root,go,etc/ssl/certs,usr/local}
   chmod 1777 "$mount/tmp"
   cp "$(command -v busybox)" "$mount/bin/busybox"
-  for applet in $("$mount/bin/busybox" --list); do ln -sf busybox "$mount/bin/$applet"; done
+  for applet in $("$mount/bin/busybox" --list); do
+    [ -e "$mount/bin/$applet" ] || ln -s busybox "$mount/bin/$applet" # it lists itself too
+  done
   cp -a "$(go env GOROOT)" "$mount/usr/local/go"
   cp -L /etc/ssl/certs/ca-certificates.crt "$mount/etc/ssl/certs/"
   echo 'root:x:0:0:root:/root:/bin/sh' >"$mount/etc/passwd"
