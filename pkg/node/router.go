@@ -38,6 +38,8 @@ func (h *brokerRouter) Handle(req *wire.Request) {
 		b.describeConfigs(req)
 	case *kmsg.DescribeClusterRequest:
 		b.describeCluster(req)
+	case *kmsg.FindCoordinatorRequest:
+		findCoordinator(req, body)
 	default:
 		if operation, ok := forwarded[kmsg.Key(req.Key)]; ok {
 			if !req.Authorize(operation, wire.ClusterResource) {

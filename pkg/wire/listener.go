@@ -88,6 +88,7 @@ var (
 		rowProduce,
 		row(kmsg.Fetch, 4, 18),
 		row(kmsg.InitProducerID, 0, 5),
+		row(kmsg.FindCoordinator, 0, 6),
 	})...)
 	internalTable   = NewVersionTable(slices.Concat(admin, reading, []KeyVersions{replicaFetch})...)
 	controllerTable = NewVersionTable(slices.Concat(admin, []KeyVersions{
