@@ -24,9 +24,8 @@ type metadataLog interface {
 
 // Why a proposal was not appended.
 var (
-	errNotLeading   = errors.New("this voter does not lead the epoch any more")
-	errOtherOffset  = errors.New("the log ends elsewhere than the records were decided for")
-	errShuttingDown = errors.New("the node is shutting down")
+	errNotLeading  = errors.New("this voter does not lead the epoch any more")
+	errOtherOffset = errors.New("the log ends elsewhere than the records were decided for")
 )
 
 // controllerLoop runs the controller core of a voter: one goroutine, requests in the order of their arrival. An
@@ -55,7 +54,7 @@ type contact struct {
 	brokerEpoch int64
 }
 
-// answer waits for its commit. failed is called instead of send when the leadership ends before.
+// answer waits for its commit; NOT_CONTROLLER is sent in its place when the leadership ends before.
 type answer struct {
 	offset   ident.Offset
 	response kmsg.Response

@@ -140,8 +140,8 @@ func describeConfigs(image *metadata.Image, b *broker, req *wire.Request, body *
 		refuse := func(code *kerr.Error, why string) {
 			r.ErrorCode, r.ErrorMessage = code.Code, kmsg.StringPtr(why)
 		}
-		switch {
-		case asked.ResourceType == kmsg.ConfigResourceTypeTopic:
+		switch asked.ResourceType {
+		case kmsg.ConfigResourceTypeTopic:
 			topic, ok := image.Topic(asked.ResourceName)
 			switch {
 			case !req.Authorize(wire.OpDescribeConfigs, wire.Resource{Type: wire.ResourceTopic, Name: asked.ResourceName}):
@@ -152,7 +152,7 @@ func describeConfigs(image *metadata.Image, b *broker, req *wire.Request, body *
 				set := image.Config(metadata.ResourceTopic, topic.Name)
 				r.Configs = b.defaults.Describe(set.Get, asked.ConfigNames, body.IncludeSynonyms, body.IncludeDocumentation)
 			}
-		case asked.ResourceType == kmsg.ConfigResourceTypeBroker:
+		case kmsg.ConfigResourceTypeBroker:
 			// What a node is configured with comes from its ReplicaSet and can't be changed over this protocol.
 			refuse(kerr.InvalidRequest, "broker configurations are not served: a node's settings come from its ReplicaSet")
 		default:

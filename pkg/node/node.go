@@ -73,7 +73,12 @@ func Run(ctx context.Context, cfg Config, logger *slog.Logger) error {
 // openVolumes locks and checks the directories.
 func (n *Node) openVolumes() (unlock func(), err error) {
 	for _, dir := range []string{n.cfg.DataDir, n.cfg.MetadataDir} {
-		if err := n.fs.MkdirAll(dir, 0o755); err != nil {
+		err := n.fs.MkdirAll(dir, 0o755)
+		if err == nil {
+			// What the directory will hold is durable only if the directory itself is.
+			err = n.fs.SyncDir(filepath.Dir(dir))
+		}
+		if err != nil {
 			return nil, &VolumeError{VolumeUnreadable, fmt.Sprintf("%s can't be created: %v", dir, err)}
 		}
 	}
@@ -299,6 +304,9 @@ func (n *Node) close() error {
 	n.closeServers()
 	if n.broker != nil {
 		errs = append(errs, n.closeBroker())
+	}
+	if n.controllers != nil {
+		n.controllers.pool.Close()
 	}
 	if n.quorum != nil {
 		errs = append(errs, n.quorum.close())

@@ -37,9 +37,6 @@ const (
 // replica is its node id and its directory id together: a node that comes up on an empty volume without a permit
 // is not the one that voted and acknowledged under this id, and must not pretend to be.
 func openVolume(fsys vfs.FS, dir string, cfg *Config) error {
-	if err := fsys.MkdirAll(dir, 0o755); err != nil {
-		return &VolumeError{VolumeUnreadable, fmt.Sprintf("%s can't be created: %v", dir, err)}
-	}
 	found, err := log.ReadMetaProperties(fsys, dir)
 	switch {
 	case err == nil:
