@@ -51,6 +51,8 @@ var (
 	ErrCorrupt = errors.New("record batch is corrupt")
 	// ErrMagic says that the batch has a format other than 2; it wraps ErrCorrupt.
 	ErrMagic = fmt.Errorf("%w: format is not magic 2", ErrCorrupt)
+	// ErrOldMagic says that it has format 0 or 1; it wraps ErrMagic. Kafka: INVALID_RECORD (87).
+	ErrOldMagic = fmt.Errorf("%w, which came later", ErrMagic)
 	// ErrInvalid says that a client may not write such a batch. Kafka: INVALID_RECORD (87).
 	ErrInvalid = errors.New("record batch is not one that a client may write")
 	// ErrCompression says that the compression type is none of Kafka's. Kafka: UNSUPPORTED_COMPRESSION_TYPE (76).
@@ -145,6 +147,8 @@ func ParseHeader(b []byte) (Header, error) {
 		NumRecords:      int32(be.Uint32(b[posNumRecords:])),
 	}
 	switch {
+	case b[posMagic] < Magic:
+		return Header{}, fmt.Errorf("%w, but %d", ErrOldMagic, b[posMagic])
 	case b[posMagic] != Magic:
 		return Header{}, fmt.Errorf("%w but %d", ErrMagic, int8(b[posMagic]))
 	case h.Length < HeaderSize-LogOverhead || h.Length > MaxBytes-LogOverhead:

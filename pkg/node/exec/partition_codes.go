@@ -19,9 +19,11 @@ const (
 	InvalidRecord              replication.Code = 87
 )
 
+// batchCode is Kafka's code for what a client may not write. Kafka reads what is cut off as no batch at all, and what
+// has an older magic as one that this version of Produce may not carry (ProduceRequest.validateRecords).
 func batchCode(err error) replication.Code {
 	switch {
-	case errors.Is(err, batch.ErrInvalid):
+	case errors.Is(err, batch.ErrInvalid), errors.Is(err, batch.ErrTruncated), errors.Is(err, batch.ErrOldMagic):
 		return InvalidRecord
 	case errors.Is(err, batch.ErrCompression):
 		return UnsupportedCompressionType

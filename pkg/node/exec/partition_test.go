@@ -161,6 +161,13 @@ func TestAcksAllIsAnsweredByTheFollowersFetch(t *testing.T) {
 	}
 }
 
+// withByte is b with one byte changed.
+func withByte(b []byte, at int, value byte) []byte {
+	b = slices.Clone(b)
+	b[at] = value
+	return b
+}
+
 func TestProduceOfBadRecordsIsRefusedWithKafkasCode(t *testing.T) {
 	r := newRig(t, 1, false)
 	r.role(1, 3, 1)
@@ -171,8 +178,10 @@ func TestProduceOfBadRecordsIsRefusedWithKafkasCode(t *testing.T) {
 		data []byte
 		want replication.Code
 	}{
-		"empty":               {nil, CorruptMessage},
-		"cut":                 {good[:len(good)-1], CorruptMessage},
+		"empty":               {nil, InvalidRecord},
+		"cut":                 {good[:len(good)-1], InvalidRecord},
+		"old magic":           {withByte(good, 16, 1), InvalidRecord},
+		"future magic":        {withByte(good, 16, 3), CorruptMessage},
 		"checksum":            {flipped, CorruptMessage},
 		"two batches":         {append(slices.Clone(good), good...), InvalidRecord},
 		"control batch":       {batch.NewBuilder(0, 0, 1).AppendControl(batch.Abort, nil).Build(), InvalidRecord},
