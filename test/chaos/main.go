@@ -8,8 +8,13 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/highwater-io/highwater/internal/localkube"
 	"github.com/highwater-io/highwater/internal/testscale"
@@ -63,10 +68,7 @@ func (c *chaos) run(ctx context.Context) error {
 	}
 	err = c.killAll(ctx, victims, producer)
 	if err == nil {
-		err = c.WaitHealthy(ctx, 180*time.Second)
-	}
-	if err == nil {
-		err = c.restarted()
+		err = c.recovers(ctx)
 	}
 	return errors.Join(err, c.verify(ctx, producer, seeds))
 }
@@ -119,20 +121,70 @@ func (c *chaos) killAll(ctx context.Context, victims []string, producer *workloa
 	return nil
 }
 
+// recovers waits until everything is healthy by itself.
+func (c *chaos) recovers(ctx context.Context) error {
+	if err := c.Eventually(ctx, 180*time.Second, func(context.Context) error { return c.restarted() }); err != nil {
+		return err
+	}
+	c.Say("every killed process runs again")
+	// Until an operator leads, the status is what it was before the kills.
+	mark := time.Now()
+	if err := c.Eventually(ctx, 90*time.Second, func(ctx context.Context) error { return c.operatorLeads(ctx, mark) }); err != nil {
+		return err
+	}
+	c.Say("an operator leads")
+	var since time.Time
+	err := c.Eventually(ctx, 180*time.Second, func(ctx context.Context) error {
+		if err := c.Healthy(ctx); err != nil {
+			since = time.Time{}
+			return err
+		}
+		if since.IsZero() {
+			since = time.Now()
+		}
+		if steady := time.Since(since); steady < steadyFor {
+			return fmt.Errorf("everything is healthy, but only since %v", steady)
+		}
+		return nil
+	})
+	if err == nil {
+		c.Say("everything is Ready and in sync, and was so for %v", steadyFor)
+	}
+	return err
+}
+
+// steadyFor is how long everything must stay healthy: an operator that just began to lead writes its first status
+// after it has caught up with the metadata log.
+const steadyFor = 10 * time.Second
+
 // restarted checks that the killed processes are gone and that others run in their place: else nothing was shown.
 func (c *chaos) restarted() error {
-	for victim, killed := range c.killed {
+	for _, victim := range slices.Sorted(maps.Keys(c.killed)) {
 		pids, err := localkube.Signal(c.Dir, victim, 0)
 		if err != nil {
 			return fmt.Errorf("%s was killed and does not run again: %w", victim, err)
 		}
 		for _, pid := range pids {
-			if killed[pid] {
+			if c.killed[victim][pid] {
 				return fmt.Errorf("process %d of %s survived SIGKILL", pid, victim)
 			}
 		}
 	}
 	return nil
+}
+
+// operatorLeads checks that the operator's Lease was renewed after a time.
+func (c *chaos) operatorLeads(ctx context.Context, after time.Time) error {
+	var leases coordinationv1.LeaseList
+	if err := c.Client.List(ctx, &leases, client.InNamespace("highwater-system")); err != nil {
+		return err
+	}
+	for _, lease := range leases.Items {
+		if lease.Spec.RenewTime != nil && lease.Spec.RenewTime.After(after) {
+			return nil
+		}
+	}
+	return errors.New("no operator has renewed its Lease")
 }
 
 func (c *chaos) verify(ctx context.Context, producer *workload.Producer, seeds []string) error {

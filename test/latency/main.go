@@ -10,6 +10,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -122,6 +123,14 @@ func (m *measurement) round(ctx context.Context, round int) error {
 	from, to := devcluster.SamplePod(follower), devcluster.SamplePod(leader)
 	fault := func(action string) error {
 		return m.remote.Fault(ctx, localkube.FaultRequest{Action: action, From: from, To: to, Listener: internal})
+	}
+	// Where in the leader's period of lagMax/2 the cut falls must not depend on the round before.
+	pause := time.NewTimer(rand.N(m.lagMax / 2))
+	select {
+	case <-ctx.Done():
+		pause.Stop()
+		return ctx.Err()
+	case <-pause.C:
 	}
 	before := m.history.latest()
 	cut := time.Now()
