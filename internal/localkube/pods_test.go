@@ -130,9 +130,9 @@ func TestProbesFlipReadinessAndRestartTheUnwell(t *testing.T) {
 	pod := e.pod("a")
 	c := &pod.Spec.Containers[0]
 	withVolume(pod, "/state", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}})
-	c.StartupProbe = &corev1.Probe{PeriodSeconds: 1, FailureThreshold: 60, ProbeHandler: corev1.ProbeHandler{
+	c.StartupProbe = &corev1.Probe{PeriodSeconds: 1, TimeoutSeconds: 20, FailureThreshold: 60, ProbeHandler: corev1.ProbeHandler{
 		Exec: &corev1.ExecAction{Command: []string{"app", "is", "/state/started", "yes"}}}}
-	c.LivenessProbe = &corev1.Probe{PeriodSeconds: 1, FailureThreshold: 2, ProbeHandler: corev1.ProbeHandler{
+	c.LivenessProbe = &corev1.Probe{PeriodSeconds: 1, TimeoutSeconds: 5, FailureThreshold: 2, ProbeHandler: corev1.ProbeHandler{
 		HTTPGet: &corev1.HTTPGetAction{Path: "/livez", Port: intstr.FromInt32(8080)}}}
 	c.Args = []string{"serve", "/state/started"}
 	e.create(pod)
@@ -220,7 +220,7 @@ func TestKubectlShowsLogsOfThisAndThePreviousRun(t *testing.T) {
 	e.create(e.pod("a"))
 	e.ready("a")
 	e.call("a", "/say", "text", "first life")
-	e.call("a", "/exit", "code", "1")
+	_, _ = e.ask("a", "/exit", "code", "1") // it may be gone before it has answered
 	e.eventually("a restart", func() error {
 		pod, err := e.get("a")
 		if err == nil && (pod.Status.ContainerStatuses[0].RestartCount != 1 || !isReady(pod)) {

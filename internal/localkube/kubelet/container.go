@@ -183,7 +183,7 @@ func (c *container) start(pod *corev1.Pod, volumes map[string]string) error {
 		close(i.over)
 		c.w.poke()
 	})
-	c.startProbes(pod, i)
+	c.startProbes(pod.DeepCopy(), i) // the worker goes on to change its own
 	if !c.init {
 		c.w.reachable()
 	}
@@ -330,6 +330,7 @@ func (w *worker) log(name string, previous bool) (file string, running func() bo
 
 // terminate runs the preStop hook and then asks the process to end; it does not wait.
 func (i *instance) terminate(c *container, pod *corev1.Pod, grace time.Duration) {
+	pod = pod.DeepCopy() // the worker goes on to change its own
 	c.w.k.group.Go(func() {
 		if hook := c.spec.Lifecycle; hook != nil && hook.PreStop != nil {
 			ctx, cancel := context.WithTimeout(context.Background(), grace)
