@@ -33,7 +33,7 @@ func Connect() (*Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read KUBECONFIG %s: %w", path, err)
 	}
-	config.QPS, config.Burst = 50, 100
+	config.QPS = -1 // no limit of its own
 	config.Timeout = 30 * time.Second
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, hwv1alpha1.AddToScheme} {
