@@ -9,12 +9,12 @@ import (
 // The few of Apache Kafka's metadata records that are looked at, read by hand from the schemas in its source
 // (metadata/src/main/resources/common/metadata), so that this program shares no decoder with what it measures.
 const (
+	typeRegisterBroker     = 0
 	typeTopic              = 2
 	typePartition          = 3
 	typePartitionChange    = 5
 	typeFenceBroker        = 7
 	typeRegistrationChange = 17
-	typeRegisterBroker     = 27
 	frameVersion           = 1
 )
 

@@ -129,6 +129,11 @@ func (p *Producer) Verify(ctx context.Context, seeds []string) (Report, error) {
 	if err != nil {
 		return report, err
 	}
+	return p.compare(report, records)
+}
+
+// compare says what of the acknowledged records is where it should be. The mutex is held.
+func (p *Producer) compare(report Report, records []*kgo.Record) (Report, error) {
 	report.Read = len(records)
 	seen := make([]bool, len(p.acked))
 	highest := -1

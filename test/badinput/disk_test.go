@@ -1,0 +1,152 @@
+package badinput
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// segments lists the log files of a partition's or the metadata log's directory.
+func (n *node) segments(dir string) []string {
+	n.Helper()
+	found, err := filepath.Glob(filepath.Join(n.path(dir), "*.log"))
+	if err != nil || len(found) == 0 {
+		n.Fatalf("no segments in %s: %v", dir, err)
+	}
+	slices.Sort(found)
+	return found
+}
+
+// edit changes a file's bytes.
+func (n *node) edit(file string, change func([]byte) []byte) {
+	n.Helper()
+	content, err := os.ReadFile(file)
+	if err != nil {
+		n.Fatal(err)
+	}
+	if err := os.WriteFile(file, change(content), 0o644); err != nil {
+		n.Fatal(err)
+	}
+}
+
+func TestTruncatedSegmentIsRepairedWithALineInTheLogAndTheRestIsServed(t *testing.T) {
+	for name, orderly := range map[string]bool{"after kill -9": false, "after a clean stop": true} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t)
+			n.start()
+			n.createTopic("orders", nil)
+			n.produce("orders", 0, 20)
+			if orderly {
+				n.process.Signal(15)
+				if code := n.ends(); code != 0 {
+					t.Fatalf("a clean stop ended with %d", code)
+				}
+			} else {
+				n.kill()
+			}
+			segments := n.segments("data/orders-0")
+			n.edit(segments[len(segments)-1], func(b []byte) []byte { return b[:len(b)-10] })
+			n.start()
+			n.says("log recovery", "topic=orders", "cut ", "from offset 19 on")
+			if got := n.consume("orders"); !slices.Equal(got, numbers(19)) {
+				t.Errorf("the partition holds %v, want the first 19 records", got)
+			}
+			n.produce("orders", 19, 25)
+			if got := n.consume("orders"); !slices.Equal(got, numbers(25)) {
+				t.Errorf("after more records it holds %v", got)
+			}
+		})
+	}
+}
+
+func TestLostIndexesAreMadeAgain(t *testing.T) {
+	n := newNode(t)
+	n.start()
+	small := "1048576"
+	n.createTopic("orders", map[string]*string{"segment.bytes": &small})
+	n.produce("orders", 0, 20)
+	n.kill()
+	for _, pattern := range []string{"*.index", "*.timeindex", "*.snapshot", "leader-epoch-checkpoint"} {
+		files, err := filepath.Glob(filepath.Join(n.path("data/orders-0"), pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			if err := os.Remove(file); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	n.start()
+	if got := n.consume("orders"); !slices.Equal(got, numbers(20)) {
+		t.Errorf("the partition holds %v", got)
+	}
+}
+
+// The metadata log is the truth about the cluster: nothing may be cut off from its middle.
+func TestCorruptMiddleOfTheMetadataLogStopsTheNodeWithAClearMessage(t *testing.T) {
+	n := newNode(t)
+	n.start()
+	n.createTopic("orders", nil)
+	n.kill()
+	segment := n.segments("metadata/__cluster_metadata-0")[0]
+	var size int
+	n.edit(segment, func(b []byte) []byte {
+		size = len(b)
+		b[len(b)/2] ^= 0xff
+		return b
+	})
+	n.run()
+	if code := n.ends(); code == 0 {
+		t.Errorf("the node ended with %d", code)
+	}
+	n.says("open the metadata log", "__cluster_metadata-0", "could lose committed records", "restore the disk or replace this replica")
+	if info, err := os.Stat(segment); err != nil || info.Size() != int64(size) {
+		t.Errorf("the segment was touched: %v, %v, was %d bytes", info, err, size)
+	}
+}
+
+func TestTornEndOfTheMetadataLogIsCutOffWithALineInTheLog(t *testing.T) {
+	n := newNode(t)
+	n.start()
+	n.createTopic("orders", nil)
+	n.produce("orders", 0, 5)
+	n.kill()
+	segments := n.segments("metadata/__cluster_metadata-0")
+	n.edit(segments[len(segments)-1], func(b []byte) []byte { return append(b, make([]byte, 40)...) })
+	n.start()
+	n.says("metadata log recovery", "a write torn by a crash")
+	if got := n.consume("orders"); !slices.Equal(got, numbers(5)) {
+		t.Errorf("the partition holds %v", got)
+	}
+}
+
+func TestUnreadableVoteStopsTheNode(t *testing.T) {
+	n := newNode(t)
+	n.start()
+	n.kill()
+	n.edit(n.path("metadata/__cluster_metadata-0/quorum-state"), func(b []byte) []byte { return b[:len(b)/2] })
+	n.run()
+	if code := n.ends(); code == 0 {
+		t.Errorf("the node ended with %d: it may have forgotten whom it voted for", code)
+	}
+	n.says("quorum-state")
+}
+
+// A partition whose records rotted on the disk is not served as if nothing were: reading gives an error.
+func TestRottenRecordsOfAPartitionAreNotSilentlySkipped(t *testing.T) {
+	n := newNode(t)
+	n.start()
+	n.createTopic("orders", nil)
+	n.produce("orders", 0, 20)
+	n.kill()
+	segments := n.segments("data/orders-0")
+	n.edit(segments[0], func(b []byte) []byte { b[len(b)/2] ^= 0xff; return b })
+	n.start()
+	n.says("log recovery", "corrupt records")
+	got := n.consume("orders")
+	if len(got) >= 20 || !slices.Equal(got, numbers(len(got))) {
+		t.Errorf("the partition holds %v, want a true beginning of the records", got)
+	}
+}
