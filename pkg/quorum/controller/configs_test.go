@@ -134,8 +134,14 @@ func TestAllowingUncleanElectionsGivesLeaderlessPartitionsALeader(t *testing.T) 
 	h.tick()
 	h.want("a", 0, "leader 2 le 2 pe 3 isr [2] recovering")
 	h.want("b", 0, "leader 2 le 1 pe 1 isr [2]")
-	// Done recovering, it may be joined again.
+	// Done recovering, it may be joined again, and not before.
 	h.heartbeat(1, nil)
+	if code := h.alter(h.proposal(2, id, 0, 2, 1)).ErrorCode; code != kerr.InvalidRequest.Code {
+		t.Errorf("a second member while it recovers: %s", name(code))
+	}
+	if code := h.alter(h.proposal(2, id, 0, 2)).ErrorCode; code != 0 || len(h.log) != 0 {
+		t.Errorf("what already is: %s", name(code))
+	}
 	r := h.proposal(2, id, 0, 2)
 	r.Topics[0].Partitions[0].LeaderRecoveryState = metadata.Recovered
 	h.alter(r)

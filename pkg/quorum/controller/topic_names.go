@@ -11,6 +11,8 @@ import (
 // maxTopicName leaves room for what a log directory's name adds.
 const maxTopicName = 249
 
+const legalInTopicNames = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
+
 // checkTopicName says what is wrong with the name of a new topic, in Kafka's words.
 func checkTopicName(name string) *refusal {
 	switch {
@@ -20,9 +22,7 @@ func checkTopicName(name string) *refusal {
 		return refuse(kerr.InvalidTopicException, *text("Topic name is invalid: '.' or '..' is not allowed"))
 	case len(name) > maxTopicName:
 		return refuse(kerr.InvalidTopicException, *text("Topic name is invalid: the length of '%.64s...' is longer than the max allowed length %d", name, maxTopicName))
-	case strings.ContainsFunc(name, func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '_' || r == '-')
-	}):
+	case strings.ContainsFunc(name, func(r rune) bool { return !strings.ContainsRune(legalInTopicNames, r) }):
 		return refuse(kerr.InvalidTopicException, *text("Topic name is invalid: '%s' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'", name))
 	}
 	return nil
