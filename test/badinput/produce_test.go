@@ -2,6 +2,7 @@ package badinput
 
 import (
 	"encoding/binary"
+	"errors"
 	"hash/crc32"
 	"slices"
 	"testing"
@@ -60,7 +61,7 @@ func TestCorruptBatchIsRefusedWithKafkasErrorAndNothingIsAppended(t *testing.T) 
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, base := n.produceRaw(t, "orders", 0, test.records)
-			if err := kerr.ErrorForCode(code); err != test.want || base != -1 {
+			if err := kerr.ErrorForCode(code); !errors.Is(err, test.want) || base != -1 {
 				t.Errorf("answered %v, offset %d; want %v, -1", err, base, test.want)
 			}
 		})
