@@ -109,3 +109,12 @@ MINUTES ?= 2
 .PHONY: e2e-idle
 e2e-idle: build ## The operator writes nothing for MINUTES=2 while nothing changes.
 	go run ./test/idle -minutes $(MINUTES) $(IDLE_ARGS)
+
+.PHONY: helm-test
+helm-test: ## Lint, render and refuse; then install, upgrade, uninstall and install the chart again on real kubelets.
+	hack/helm-test.sh $(HELM_TEST_ARGS)
+
+.PHONY: chart-files
+chart-files: ## Copy CRDs and RBAC from config/ into the chart.
+	cp config/crd/bases/*.yaml charts/highwater/files/crds/
+	cp config/rbac/role.yaml config/rbac/leader_election_role.yaml charts/highwater/files/rbac/
