@@ -1,6 +1,7 @@
 // Command chaos kills processes of a cluster (voters, data nodes, the operator) with SIGKILL at random moments, one at
 // a time and without waiting for health in between, while a producer writes with acks=all. Then everything must become
-// ready by itself, and each acknowledged record must be there once, in order, where the acknowledgement said.
+// ready by itself, each acknowledged record must be there once, in order, where the acknowledgement said, and what a
+// consumer read meanwhile must still be there.
 package main
 
 import (
@@ -66,11 +67,15 @@ func (c *chaos) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	consumer, err := workload.StartConsumer(seeds, devcluster.SamplePartition)
+	if err != nil {
+		return err
+	}
 	err = c.killAll(ctx, victims, producer)
 	if err == nil {
 		err = c.recovers(ctx)
 	}
-	return errors.Join(err, c.verify(ctx, producer, seeds))
+	return errors.Join(err, c.verify(ctx, producer, consumer, seeds))
 }
 
 // victims are all pods and the operator.
@@ -187,7 +192,7 @@ func (c *chaos) operatorLeads(ctx context.Context, after time.Time) error {
 	return errors.New("no operator has renewed its Lease")
 }
 
-func (c *chaos) verify(ctx context.Context, producer *workload.Producer, seeds []string) error {
+func (c *chaos) verify(ctx context.Context, producer *workload.Producer, consumer *workload.Consumer, seeds []string) error {
 	c.Say("stop writing and read everything back")
 	ctx, cancel := context.WithTimeout(ctx, testscale.Duration(2*time.Minute))
 	defer cancel()
@@ -198,9 +203,13 @@ func (c *chaos) verify(ctx context.Context, producer *workload.Producer, seeds [
 	if err != nil {
 		return err
 	}
-	fmt.Printf("\n  SEED=%d %s\n", c.seed, report)
+	followed, retracted := consumer.Stop(report.Records)
+	fmt.Printf("\n  SEED=%d %s; a consumer read %d meanwhile\n", c.seed, report, followed)
 	if report.Acked == 0 {
 		return errors.New("nothing was acknowledged")
 	}
-	return errors.Join(report.Err(), report.Failed)
+	if followed == 0 {
+		return errors.New("the consumer read nothing")
+	}
+	return errors.Join(report.Err(), report.Failed, retracted)
 }

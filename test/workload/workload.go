@@ -105,6 +105,7 @@ type Report struct {
 	Disordered []uint64 // read after a higher number
 	Misplaced  []uint64 // at another offset than the acknowledgement said
 	Failed     error    // what the client gave up on; such records may be there or not
+	Records    []*kgo.Record
 }
 
 // Err is nil when nothing is wrong.
@@ -129,6 +130,7 @@ func (p *Producer) Verify(ctx context.Context, seeds []string) (Report, error) {
 	if err != nil {
 		return report, err
 	}
+	report.Records = records
 	return p.compare(report, records)
 }
 

@@ -60,3 +60,33 @@ func TestRecordsThatNobodyWroteAreAnError(t *testing.T) {
 		}
 	}
 }
+
+func TestWhatWasReadAndIsGoneIsFound(t *testing.T) {
+	read := [][]byte{value(0), value(1), value(2)}
+	for name, test := range map[string]struct {
+		now  []*kgo.Record
+		gone bool
+	}{
+		"more came":         {at(0, 1, 2, 3), false},
+		"the last is gone":  {at(0, 1), true},
+		"another one there": {at(0, 7, 2), true},
+	} {
+		if err := retracted(read, test.now); (err != nil) != test.gone {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	c := &Consumer{}
+	for _, r := range append(at(0, 1, 2), at(0, 1)...) {
+		c.note(r)
+	}
+	if c.err != nil || len(c.values) != 3 {
+		t.Errorf("a second reading of the same: %v, %d values", c.err, len(c.values))
+	}
+	for _, r := range []*kgo.Record{{Offset: 1, Value: value(9)}, {Offset: 5, Value: value(5)}} {
+		before := c.err
+		c.note(r)
+		if c.err == before {
+			t.Errorf("offset %d with %x was taken after %x", r.Offset, r.Value, c.values)
+		}
+	}
+}
