@@ -142,9 +142,18 @@ func TestProbesFlipReadinessAndRestartTheUnwell(t *testing.T) {
 		file = strings.TrimPrefix(args, "serve ")
 		return err
 	})
-	if pod, err := e.get("a"); err != nil || isReady(pod) || *pod.Status.ContainerStatuses[0].Started {
-		t.Fatalf("ready or started before the startup probe succeeded: %v", err)
-	}
+	e.eventually("the status to say that it runs and has not started", func() error {
+		pod, err := e.get("a")
+		switch {
+		case err != nil:
+			return err
+		case len(pod.Status.ContainerStatuses) != 1 || pod.Status.ContainerStatuses[0].State.Running == nil:
+			return fmt.Errorf("%+v", pod.Status)
+		case isReady(pod) || *pod.Status.ContainerStatuses[0].Started:
+			t.Fatal("ready or started before the startup probe succeeded")
+		}
+		return nil
+	})
 	e.call("a", "/write", "path", file, "text", "yes")
 	e.ready("a")
 	e.call("a", "/unready", "to", "true")
