@@ -51,7 +51,7 @@ func TestKilledClusterLeavesNoProcessAndGoesOnLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	parent := exec.Command(self)
-	parent.Env = append(os.Environ(), "LOCALKUBE_TEST_PARENT="+dir)
+	parent.Env = append(os.Environ(), "LOCALKUBE_TEST_PARENT="+dir, "LOCALKUBE_TEST_BIN="+binDir())
 	parent.Stderr = os.Stderr
 	out, err := parent.StdoutPipe()
 	if err != nil {
