@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
@@ -13,20 +14,25 @@ import (
 	"github.com/highwater-io/highwater/pkg/ident"
 	"github.com/highwater-io/highwater/pkg/metadata"
 	"github.com/highwater-io/highwater/pkg/quorum/controller"
+	"github.com/highwater-io/highwater/pkg/quorum/raft"
 )
 
 // metadataLog is what the controller loop needs of the quorum: an append at exactly the offset that was decided
-// for, by the leader of exactly that epoch.
+// for, by the leader of exactly that epoch. It may call the loop's methods meanwhile: none of them waits.
 type metadataLog interface {
 	propose(epoch ident.Epoch, at ident.Offset, batches []byte) error
 	resign(epoch ident.Epoch)
 }
 
-// Why a proposal was not appended.
-var (
-	errNotLeading  = errors.New("this voter does not lead the epoch any more")
-	errOtherOffset = errors.New("the log ends elsewhere than the records were decided for")
-)
+// errNotLeading says that a proposal was not appended since somebody else leads by now.
+var errNotLeading = errors.New("this voter does not lead the epoch any more")
+
+// otherOffsetError says that a proposal was not appended since the log ends elsewhere than it was decided for.
+type otherOffsetError struct{ end ident.Offset }
+
+func (e *otherOffsetError) Error() string {
+	return fmt.Sprintf("the log ends at %d, elsewhere than the records were decided for", e.end)
+}
 
 // controllerLoop runs the controller core of a voter: one goroutine, requests in the order of their arrival. An
 // answer leaves when what it rests on is committed.
@@ -36,17 +42,26 @@ type controllerLoop struct {
 	log    metadataLog
 	core   *controller.Controller
 
-	inbox chan func()
-	ended chan struct{}
+	self   ident.NodeID
+
+	// The queue has no bound of its own, since the goroutine itself puts into it (by an append that tells that the
+	// leadership is over): the listeners bound the requests in flight.
+	queueMu sync.Mutex
+	queue   []func()
+	ended   bool
+	kick    chan struct{}
 
 	contactMu sync.Mutex
 	contacts  map[contact]ident.Instant
 
 	// The rest belongs to the goroutine.
-	epoch    ident.Epoch
-	appended *metadata.Image // with the last decision that is in the log
-	end      ident.Offset    // where the log ends by what was proposed
-	waiting  []answer        // in the order of their offsets
+	known       raft.Leadership // the newest
+	stopped     bool
+	epoch       ident.Epoch
+	appended    *metadata.Image // with the last decision that is in the log
+	end         ident.Offset    // where the log ends by what was proposed
+	committedTo ident.Offset
+	waiting     []answer // in the order of their offsets, all of them above committedTo
 }
 
 type contact struct {
@@ -76,24 +91,24 @@ func newControllerLoop(cfg Config, logger *slog.Logger, c clock, log metadataLog
 		return nil, err
 	}
 	return &controllerLoop{
-		logger: logger, clock: c, log: log, core: core,
-		inbox: make(chan func(), 1024), ended: make(chan struct{}), contacts: map[contact]ident.Instant{},
+		logger: logger, clock: c, log: log, core: core, self: cfg.NodeID,
+		kick: make(chan struct{}, 1), contacts: map[contact]ident.Instant{},
+		known: raft.Leadership{Leader: ident.NoNode, Epoch: ident.UnknownEpoch},
 	}, nil
 }
 
 // run works until ctx ends; then everybody who waits is told NOT_CONTROLLER.
 func (c *controllerLoop) run(ctx context.Context) {
-	defer close(c.ended)
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
 		timer.Reset(max(0, c.clock.until(c.core.NextDeadline())))
 		select {
 		case <-ctx.Done():
-			c.resigned()
+			c.stop()
 			return
-		case work := <-c.inbox:
-			work()
+		case <-c.kick:
+			c.workOff()
 		case <-timer.C:
 			c.tick()
 		}
@@ -102,12 +117,38 @@ func (c *controllerLoop) run(ctx context.Context) {
 
 // enqueue hands work to the goroutine; false when it has ended.
 func (c *controllerLoop) enqueue(work func()) bool {
-	select {
-	case c.inbox <- work:
-		return true
-	case <-c.ended:
+	c.queueMu.Lock()
+	defer c.queueMu.Unlock()
+	if c.ended {
 		return false
 	}
+	c.queue = append(c.queue, work)
+	wakeUp(c.kick)
+	return true
+}
+
+// workOff does what is queued. What time brings does not wait for the end of a long queue.
+func (c *controllerLoop) workOff() {
+	c.queueMu.Lock()
+	queue := c.queue
+	c.queue = nil
+	c.queueMu.Unlock()
+	for _, work := range queue {
+		if c.clock.now() >= c.core.NextDeadline() {
+			c.tick()
+		}
+		work()
+	}
+}
+
+// stop answers all who wait, those in the queue too.
+func (c *controllerLoop) stop() {
+	c.resigned()
+	c.stopped = true
+	c.queueMu.Lock()
+	c.ended = true
+	c.queueMu.Unlock()
+	c.workOff()
 }
 
 // handle decides a request; send gets the answer, once.
@@ -134,16 +175,11 @@ func (c *controllerLoop) decide(request kmsg.Request, send func(kmsg.Response)) 
 			send(notControllerAnswer(request))
 			return
 		}
-		err := c.append(decision)
-		switch {
+		switch err := c.append(decision); {
 		case err == nil:
 			c.await(answer{offset: decision.CommitOffset, response: decision.Response, send: send, request: request})
 			return
-		case errors.Is(err, errOtherOffset):
-			c.lose()
-			continue
-		default:
-			c.resigned()
+		case !c.decideAnew(err):
 			send(notControllerAnswer(request))
 			return
 		}
@@ -154,18 +190,27 @@ func (c *controllerLoop) decide(request kmsg.Request, send func(kmsg.Response)) 
 func (c *controllerLoop) tick() {
 	c.noteContacts()
 	for _, decision := range c.core.Tick(c.clock.now()) {
-		if decision.Reason != "" {
-			c.logger.Info("controller", "decision", decision.Reason, "records", len(decision.Records), "offset", decision.Offset)
-		}
-		if err := c.append(decision); errors.Is(err, errOtherOffset) {
+		if err := c.append(decision); err != nil {
 			// What follows was decided on top of it. The next tick decides all of it anew.
-			c.lose()
-			return
-		} else if err != nil {
-			c.resigned()
+			c.decideAnew(err)
 			return
 		}
 	}
+}
+
+// decideAnew takes back what could not be appended. False: the leadership is over. It must be, unless the log only
+// ends elsewhere: a controller that can't append and a quorum that goes on following it would answer nobody.
+func (c *controllerLoop) decideAnew(err error) bool {
+	var other *otherOffsetError
+	if errors.As(err, &other) {
+		c.end = other.end
+		c.core.LoseAppends(c.appended, c.end)
+		return true
+	}
+	c.logger.Info("no longer the active controller: a decision was not appended", "epoch", c.epoch, "error", err)
+	c.resigned()
+	c.log.resign(c.epoch)
+	return false
 }
 
 func (c *controllerLoop) noteContacts() {
@@ -187,14 +232,16 @@ func (c *controllerLoop) append(decision controller.Decision) error {
 	if err := c.log.propose(c.epoch, decision.Offset, raw); err != nil {
 		return err
 	}
+	if decision.Reason != "" {
+		c.logger.Info("controller", "decision", decision.Reason, "records", len(decision.Records), "offset", decision.Offset)
+	}
 	c.appended, c.end = decision.Image, decision.Offset+ident.Offset(len(decision.Records))
 	return nil
 }
 
-func (c *controllerLoop) lose() { c.core.LoseAppends(c.appended, c.end) }
-
+// await sends the answer when what it rests on is committed: now, if nothing new is below it.
 func (c *controllerLoop) await(a answer) {
-	if !c.core.Active() {
+	if !c.core.Active() || a.offset <= c.committedTo {
 		a.send(a.response)
 		return
 	}
@@ -204,8 +251,9 @@ func (c *controllerLoop) await(a answer) {
 // committed releases the answers that rest on what lies below the high watermark.
 func (c *controllerLoop) committed(highWatermark ident.Offset) {
 	c.enqueue(func() {
+		c.committedTo = max(c.committedTo, highWatermark)
 		n := 0
-		for n < len(c.waiting) && c.waiting[n].offset <= highWatermark {
+		for n < len(c.waiting) && c.waiting[n].offset <= c.committedTo {
 			c.waiting[n].send(c.waiting[n].response)
 			c.waiting[n] = answer{}
 			n++
@@ -215,13 +263,16 @@ func (c *controllerLoop) committed(highWatermark ident.Offset) {
 }
 
 // becomeLeader makes the core active: image holds everything below next, the leader change record of the epoch
-// included.
+// included. It does nothing when that leadership is over by now.
 func (c *controllerLoop) becomeLeader(epoch ident.Epoch, image *metadata.Image, next ident.Offset, openTransaction bool) {
 	c.enqueue(func() {
+		if c.stopped || c.known.Leader != c.self || c.known.Epoch != epoch {
+			return
+		}
 		if c.core.Active() {
 			c.resigned()
 		}
-		c.epoch, c.appended, c.end = epoch, image, next
+		c.epoch, c.appended, c.end, c.committedTo = epoch, image, next, next
 		decisions, err := c.core.BecomeLeader(c.clock.now(), epoch, image, next, openTransaction)
 		if err != nil {
 			c.logger.Error("this controller can't lead", "epoch", epoch, "error", err)
@@ -240,11 +291,14 @@ func (c *controllerLoop) becomeLeader(epoch ident.Epoch, image *metadata.Image, 
 	})
 }
 
-// loseLeadership makes the core inactive when somebody else, or nobody, leads.
-func (c *controllerLoop) loseLeadership(newEpoch ident.Epoch) {
+// leadership is told of every change in who leads the quorum, in order, and before anything that is committed after
+// it: an answer that waits must not take the next leader's records for its own. The core becomes inactive unless
+// this voter leads its epoch still.
+func (c *controllerLoop) leadership(l raft.Leadership) {
 	c.enqueue(func() {
-		if c.core.Active() && c.epoch < newEpoch {
-			c.logger.Info("no longer the active controller", "epoch", c.epoch, "newEpoch", newEpoch)
+		c.known = l
+		if c.core.Active() && (l.Leader != c.self || l.Epoch != c.epoch) {
+			c.logger.Info("no longer the active controller", "epoch", c.epoch, "leader", l.Leader, "newEpoch", l.Epoch)
 			c.resigned()
 		}
 	})

@@ -142,12 +142,24 @@ func (q *quorum) settle(err error) {
 			answers = append(answers, func() { answer(reply.Msg) })
 		}
 	}
+	// Under the mutex, so that the newest leadership is the last that is told, and told before anything that is
+	// committed after it. None of those who are told waits or calls back.
+	var changed bool
+	if err == nil && out.Leadership != nil {
+		changed = q.leadershipChanged(*out.Leadership)
+	}
+	if err == nil && out.Leading != nil {
+		q.node.publisher.lead(*out.Leading)
+	}
 	if out.HighWatermark {
 		q.committed.Store(int64(q.exec.HighWatermark()))
 	}
 	flush := q.exec.FlushWanted()
 	q.mu.Unlock()
 
+	if changed {
+		q.node.logger.Info("quorum leadership", "leader", out.Leadership.Leader, "epoch", out.Leadership.Epoch)
+	}
 	if err != nil {
 		q.node.stop(err)
 		return
@@ -156,12 +168,6 @@ func (q *quorum) settle(err error) {
 		wakeUp(q.flushKick)
 	}
 	wakeUp(q.timerKick)
-	if out.Leadership != nil {
-		q.leadershipChanged(*out.Leadership)
-	}
-	if out.Leading != nil {
-		q.node.publisher.lead(*out.Leading)
-	}
 	if out.HighWatermark {
 		q.node.publisher.wake()
 	}
@@ -181,17 +187,17 @@ func wakeUp(kick chan struct{}) {
 	}
 }
 
-func (q *quorum) leadershipChanged(l raft.Leadership) {
-	if before, _ := q.node.controllers.current(); before.Leader != l.Leader || before.Epoch != l.Epoch {
-		q.node.logger.Info("quorum leadership", "leader", l.Leader, "epoch", l.Epoch)
-	}
+// leadershipChanged tells who has to know; the mutex is held. It says whether there is news.
+func (q *quorum) leadershipChanged(l raft.Leadership) bool {
+	before, _ := q.node.controllers.current()
 	q.node.controllers.setLeader(l)
-	if q.node.controller != nil && l.Leader != q.node.cfg.NodeID {
-		q.node.controller.loseLeadership(l.Epoch)
+	if q.node.controller != nil {
+		q.node.controller.leadership(l)
 	}
+	return before.Leader != l.Leader || before.Epoch != l.Epoch
 }
 
-// start takes up the role that the vote asks for and runs the loops until ctx ends.
+// start takes up the role that the vote asks for and runs the loops until ctx ends. Nothing may ask the quorum before.
 func (q *quorum) start(ctx context.Context, running *sync.WaitGroup) {
 	q.peers.start(ctx, running)
 	running.Go(func() { q.timerLoop(ctx) })
@@ -319,9 +325,9 @@ func (q *quorum) propose(epoch ident.Epoch, at ident.Offset, batches []byte) err
 		}
 		return err
 	}
-	if q.exec.EndOffset() != at {
+	if end := q.exec.EndOffset(); end != at {
 		q.mu.Unlock()
-		return errOtherOffset
+		return &otherOffsetError{end}
 	}
 	_, err := q.exec.Propose(q.node.clock.now(), epoch, batches)
 	q.settle(err)
