@@ -19,14 +19,6 @@ func otherThan(ids []int32, id int32) []int32 {
 	return slices.DeleteFunc(slices.Clone(ids), func(other int32) bool { return other == id })
 }
 
-// leaderSeed is the address of one node among the seeds, which are in the order of their ids.
-func (d *demo) leaderSeed(id int32) []string {
-	if int(id) < len(d.seeds) {
-		return d.seeds[id : id+1]
-	}
-	return d.seeds
-}
-
 // signal pauses, resumes or kills pods.
 func (d *demo) signal(ctx context.Context, what string, ids ...int32) error {
 	for _, id := range ids {

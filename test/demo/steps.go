@@ -96,6 +96,11 @@ func (d *demo) pauseDataNodes(ctx context.Context) error {
 		return err
 	}
 	followers := otherThan(p.Status.Assignment, *p.Status.Leader)
+	// Asked now: a client that is given the address of a stopped node waits for it.
+	addresses, err := workload.Addresses(ctx, d.seeds)
+	if err != nil {
+		return err
+	}
 	d.say("stop the data nodes %v (SIGSTOP): the controller fences them", followers)
 	if err := d.signal(ctx, "pause", followers...); err != nil {
 		return err
@@ -114,7 +119,7 @@ func (d *demo) pauseDataNodes(ctx context.Context) error {
 	err = d.wait(ctx, 30*time.Second, "a producer is refused", func(ctx context.Context) (string, error) {
 		ctx, cancel := context.WithTimeout(ctx, testscale.Duration(5*time.Second))
 		defer cancel()
-		err := workload.Probe(ctx, d.leaderSeed(*p.Status.Leader), partition)
+		err := workload.Probe(ctx, []string{addresses[*p.Status.Leader]}, partition)
 		if !errors.Is(err, kerr.NotEnoughReplicas) {
 			return "", fmt.Errorf("want NOT_ENOUGH_REPLICAS, got: %v", err)
 		}

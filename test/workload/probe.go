@@ -3,6 +3,8 @@ package workload
 import (
 	"context"
 	"fmt"
+	"net"
+	"strconv"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -39,4 +41,22 @@ func endOffset(ctx context.Context, seeds []string, topic string) (int64, error)
 		return 0, fmt.Errorf("partition 0 of %s: no end offset", topic)
 	}
 	return end.Offset, end.Err
+}
+
+// Addresses asks the cluster where its live nodes listen, by id.
+func Addresses(ctx context.Context, seeds []string) (map[int32]string, error) {
+	client, err := kgo.NewClient(kgo.SeedBrokers(seeds...))
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	brokers, err := kadm.NewClient(client).ListBrokers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	addresses := map[int32]string{}
+	for _, b := range brokers {
+		addresses[b.NodeID] = net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port)))
+	}
+	return addresses, nil
 }
