@@ -6,7 +6,7 @@ import (
 	"github.com/highwater-io/highwater/pkg/ident"
 )
 
-// serveFetch answers a fetch at once. See kafka.md A5 for the order of the checks: an error or a divergence changes
+// serveFetch answers a fetch at once. The order of the checks is Kafka's: an error or a divergence changes
 // nothing about the follower.
 func (r *Replica) serveFetch(now ident.Instant, f Fetch, out *Effects) {
 	a := FetchAnswer{

@@ -146,7 +146,7 @@ func (r *Replica) memberEpoch(id ident.NodeID) int64 {
 	return -1
 }
 
-// alterPartitionDone settles the proposal in flight, or not: see the table in kafka.md A6.
+// alterPartitionDone settles the proposal in flight, or not: the cases are below.
 func (r *Replica) alterPartitionDone(now ident.Instant, ev AlterPartitionDone, out *Effects) {
 	p := r.leader.pending
 	if p == nil || ev.LeaderEpoch != p.proposal.LeaderEpoch || ev.PartitionEpoch != p.proposal.PartitionEpoch {

@@ -10,7 +10,7 @@ import (
 )
 
 // isrChecker keeps what was promised and looks after every step whether it still holds. The names of the
-// invariants are those of DESIGN §9 and of KIP-966's model.
+// invariants are those of the replication protocol as the KIP-966 model states them.
 type isrChecker struct {
 	s *isrSim
 	// truth is what is committed, by offset: what some leader's high watermark has passed, and so whatever was
