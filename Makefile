@@ -91,24 +91,29 @@ e2e-kubelet: ## Install with kustomize on real kubelets, then take pods, nodes a
 
 ##@ Proofs
 
+# Built first: go run would turn exit code 3 (it can't run here) into 1.
 .PHONY: compat-kcat
 compat-kcat: build ## kcat (Debian) lists, produces with every codec, consumes and compares byte for byte (exit 3: can't run here).
-	go run ./test/compat $(KCAT_ARGS)
+	go build -o $(BIN)/proofs/ ./test/compat
+	$(BIN)/proofs/compat $(KCAT_ARGS)
 
 .PHONY: verify-latency
 verify-latency: build ## From an ISR change's commit to the Partition's status, measured from outside.
-	go run ./test/latency $(LATENCY_ARGS)
+	go build -o $(BIN)/proofs/ ./test/latency
+	$(BIN)/proofs/latency $(LATENCY_ARGS)
 
 KILLS ?= 20
 SEED ?= 0
 .PHONY: chaos-smoke
 chaos-smoke: build ## Kill -9 random processes under load; KILLS=20 SEED=n (0: a random one, which is printed).
-	go run ./test/chaos -kills $(KILLS) -seed $(SEED) $(CHAOS_ARGS)
+	go build -o $(BIN)/proofs/ ./test/chaos
+	$(BIN)/proofs/chaos -kills $(KILLS) -seed $(SEED) $(CHAOS_ARGS)
 
 MINUTES ?= 2
 .PHONY: e2e-idle
 e2e-idle: build ## The operator writes nothing for MINUTES=2 while nothing changes.
-	go run ./test/idle -minutes $(MINUTES) $(IDLE_ARGS)
+	go build -o $(BIN)/proofs/ ./test/idle
+	$(BIN)/proofs/idle -minutes $(MINUTES) $(IDLE_ARGS)
 
 .PHONY: helm-test
 helm-test: ## Lint, render and refuse; then install, upgrade, uninstall and install the chart again on real kubelets.
