@@ -70,6 +70,9 @@ func newBroker(cfg Config, logger *slog.Logger, c clock, fs vfs.FS, incarnation 
 		facts: facts, metrics: metrics, controllers: controllers, timers: newTimers(c),
 		checkpoints: checkpoints, cleanStart: clean, stop: stop,
 	}
+	if err := b.removeDoomed(); err != nil {
+		logger.Error("the deletion of replicas can't be finished", "dir", cfg.DataDir, "error", err)
+	}
 	b.current.Store(metadata.Empty())
 	b.fetchers = newFetchers(b, dialer)
 	b.alterer = newAlterer(b)
@@ -205,14 +208,15 @@ func (b *broker) noteFact(r *replica, f replication.Fact) {
 	})
 }
 
-// dirFailed takes the data directory out of service: after a failed write or flush nobody knows what the disk
-// holds. The node tells the controller by its heartbeats, which then moves the leaders away.
-func (b *broker) dirFailed(r *replica, err error) {
+// takeOffline takes the data directory out of service: after a failed write or flush, or with a log that can't be
+// opened, nobody knows what the disk holds. The node tells the controller by its heartbeats, which then moves the
+// leaders away. r is the replica that noticed and knows, nil when there is none.
+func (b *broker) takeOffline(r *replica, err error) {
 	message := err.Error()
 	if !b.offline.CompareAndSwap(nil, &message) {
 		return
 	}
-	b.logger.Error("the data directory is offline", "dir", b.cfg.DataDir, "topic", r.topic, "index", r.id.Index, "error", err)
+	b.logger.Error("the data directory is offline", "dir", b.cfg.DataDir, "error", err)
 	b.lifecycle.wake()
 	// Every other replica is on the same disk. Not in this goroutine: it may be inside another replica's act.
 	go b.eachReplica(func(other *replica) {

@@ -67,6 +67,12 @@ func (c *checkpoints) forget(topic string, index int32) {
 	}
 }
 
+// noteReplica takes over where a replica stands. Its mutex is held, or it is closed.
+func (c *checkpoints) noteReplica(r *replica) {
+	l := r.partition.Log()
+	c.note(r.topic, r.id.Index, r.partition.HighWatermark(), l.FlushedOffset(), l.StartOffset())
+}
+
 // note takes over a replica's offsets.
 func (c *checkpoints) note(topic string, index int32, highWatermark, recoveryPoint, logStart ident.Offset) {
 	c.mu.Lock()
@@ -111,10 +117,10 @@ func (b *broker) checkpoint() error {
 	}
 	b.eachReplica(func(r *replica) {
 		r.mu.Lock()
-		highWatermark, l := r.partition.HighWatermark(), r.partition.Log()
-		flushed, start := l.FlushedOffset(), l.StartOffset()
-		r.mu.Unlock()
-		b.checkpoints.note(r.topic, r.id.Index, highWatermark, flushed, start)
+		defer r.mu.Unlock()
+		if !r.closed { // else it may be forgotten already
+			b.checkpoints.noteReplica(r)
+		}
 	})
 	return b.checkpoints.write()
 }

@@ -78,8 +78,13 @@ func (b *broker) fetch(req *wire.Request) {
 			op.add(t, topic, code, &asked.Partitions[i], ident.NodeID(replicaID), brokerEpoch)
 		}
 	}
+	// Kafka's bound, too: more than may be sent is never there.
+	op.minBytes = min(op.minBytes, op.maxBytes)
+	op.mu.Lock()
+	op.evaluating = true // so that a connection that is gone already finds stopGone set
 	op.stopGone = context.AfterFunc(req.Context(), op.wake)
-	op.wake()
+	op.mu.Unlock()
+	go op.evaluate()
 }
 
 func (op *fetchOp) add(t int, topic *metadata.Topic, code *kerr.Error, asked *kmsg.FetchRequestTopicPartition, replicaID ident.NodeID, brokerEpoch int64) {
@@ -146,7 +151,8 @@ func (op *fetchOp) evaluate() {
 // read asks every replica in the order of the request and says whether there is enough to answer: records, an
 // error, or a divergence.
 func (op *fetchOp) read() bool {
-	total, enough := 0, false
+	// A fetch of nothing waits for nothing: no partition could ever wake it.
+	total, enough := 0, len(op.parts) == 0
 	for i := range op.parts {
 		part := &op.parts[i]
 		part.answer = wire.NewFetchPartition(part.answer.Partition)

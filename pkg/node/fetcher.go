@@ -69,54 +69,29 @@ func (f *fetchers) launch(loop *fetchLoop) {
 	f.running.Go(func() { loop.run(f.ctx) })
 }
 
-// changed takes over what the replica's core says about whom to fetch from.
-func (f *fetchers) changed(r *replica) {
-	r.mu.Lock()
-	position, follows := r.partition.NextFetch()
-	leader := position.Leader
-	if r.closed {
-		follows = false
-	}
-	if !follows && !r.closed && r.partition.Core().Role() == replication.Follower {
-		// Between two questions: backing off, or truncating. It stays with its leader.
-		follows, leader = true, r.partition.Core().CurrentLeader()
-	}
-	r.mu.Unlock()
-
+// follow moves a replica to the loop of its leader; ident.NoNode takes it out. The replica's mutex is held, so that
+// the newest word is the last.
+func (f *fetchers) follow(r *replica, leader ident.NodeID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	old := f.of[r]
-	if old != nil && (!follows || old.leader != leader) {
+	if old := f.of[r]; old != nil && old.leader != leader {
 		delete(old.following, r)
 		delete(f.of, r)
 	}
-	if !follows {
+	if leader == ident.NoNode {
 		return
 	}
 	loop := f.loops[leader]
 	if loop == nil {
 		loop = &fetchLoop{owner: f, leader: leader, kick: make(chan struct{}, 1), following: map[*replica]bool{}}
 		f.loops[leader] = loop
-		if f.ctx != nil {
+		if f.ctx != nil && f.ctx.Err() == nil {
 			f.launch(loop)
 		}
 	}
 	f.of[r] = loop
 	loop.following[r] = true
-	select {
-	case loop.kick <- struct{}{}:
-	default:
-	}
-}
-
-// remove forgets a replica that is closed.
-func (f *fetchers) remove(r *replica) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if loop := f.of[r]; loop != nil {
-		delete(loop.following, r)
-		delete(f.of, r)
-	}
+	wakeUp(loop.kick)
 }
 
 func (l *fetchLoop) replicas() []*replica {

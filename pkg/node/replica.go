@@ -11,7 +11,9 @@ import (
 // replica is one partition replica on this node: the executor under its mutex, and who waits at it.
 //
 // Whoever calls the executor goes through do: it drains what the call brought about and acts on it after the
-// mutex is free, since completing a request may call other replicas (KAFKA-8334: deadlocks by lock order).
+// mutex is free, since completing a request may call other replicas (KAFKA-8334: deadlocks by lock order). What only
+// the newest word counts for (the deadline, whom to follow, the ISR that is proposed) is passed on under the mutex:
+// else an older word could overtake a newer one and stay. Those who take it never call back.
 type replica struct {
 	id     ident.TopicPartition
 	topic  string
@@ -44,12 +46,9 @@ func newReplica(b *broker, topic, dir string, p *exec.Partition) *replica {
 type aftermath struct {
 	completed []completedProduce
 	woken     []*fetchOp
-	proposal  *replication.Proposal
-	fetcher   bool
 	facts     []replication.Fact
 	refused   error
 	failed    error
-	deadline  ident.Instant
 }
 
 type completedProduce struct {
@@ -73,12 +72,21 @@ func (r *replica) do(f func(now ident.Instant, p *exec.Partition)) bool {
 	return true
 }
 
-// drain collects the executor's output. The mutex is held.
+// drain collects the executor's output and passes on what must not be overtaken. The mutex is held.
 func (r *replica) drain(now ident.Instant) aftermath {
 	r.partition.Drain(now, &r.output)
 	out := &r.output
-	after := aftermath{
-		proposal: out.Proposal, fetcher: out.Fetcher, refused: out.Refused, failed: out.Failed, deadline: r.partition.NextDeadline(),
+	after := aftermath{refused: out.Refused, failed: out.Failed}
+	deadline := ident.Never
+	if !r.closed {
+		deadline = r.partition.NextDeadline()
+	}
+	r.broker.timers.set(r, deadline)
+	if out.Fetcher {
+		r.broker.fetchers.follow(r, r.leaderToFollow())
+	}
+	if out.Proposal != nil && !r.closed {
+		r.broker.alterer.propose(r, *out.Proposal)
 	}
 	for _, c := range out.Completed {
 		if waiter, ok := r.produces[c.Token]; ok {
@@ -98,7 +106,6 @@ func (r *replica) drain(now ident.Instant) aftermath {
 
 // act runs without the mutex.
 func (r *replica) act(after aftermath) {
-	r.broker.timers.set(r, after.deadline)
 	for _, f := range after.facts {
 		r.broker.noteFact(r, f)
 	}
@@ -106,13 +113,7 @@ func (r *replica) act(after aftermath) {
 		r.broker.logger.Error("records that the leader sent are damaged", "topic", r.topic, "index", r.id.Index, "error", after.refused)
 	}
 	if after.failed != nil {
-		r.broker.dirFailed(r, after.failed)
-	}
-	if after.proposal != nil {
-		r.broker.alterer.propose(r, *after.proposal)
-	}
-	if after.fetcher {
-		r.broker.fetchers.changed(r)
+		r.broker.takeOffline(r, after.failed)
 	}
 	for _, c := range after.completed {
 		c.waiter.op.done(c.waiter.index, c.result)
@@ -120,6 +121,15 @@ func (r *replica) act(after aftermath) {
 	for _, op := range after.woken {
 		op.wake()
 	}
+}
+
+// leaderToFollow is whom this replica fetches from, ident.NoNode when from nobody. Between two questions, backing
+// off or truncating, it stays with its leader. The mutex is held.
+func (r *replica) leaderToFollow() ident.NodeID {
+	if r.closed || r.partition.Core().Role() != replication.Follower {
+		return ident.NoNode
+	}
+	return r.partition.Core().CurrentLeader()
 }
 
 // token names a request that may wait here. The mutex is held.
@@ -144,10 +154,9 @@ func (r *replica) close() error {
 	now := r.broker.clock.now()
 	err := r.partition.Close(now)
 	after := r.drain(now)
+	r.broker.fetchers.follow(r, ident.NoNode)
 	r.mu.Unlock()
-	after.deadline = ident.Never
 	r.act(after)
-	r.broker.fetchers.remove(r)
 	return err
 }
 

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/highwater-io/highwater/pkg/ident"
@@ -80,14 +81,12 @@ func (b *broker) applyPartition(image *metadata.Image, id ident.TopicPartition) 
 	switch {
 	case !mine && hosted:
 		b.removeReplica(r, exists)
+	case mine && !hosted && b.offline.Load() != nil:
+		return // whoever asks for it is told KAFKA_STORAGE_ERROR
 	case mine && !hosted:
 		var err error
 		if r, err = b.openReplica(image, topic, id.Index); err != nil {
-			b.logger.Error("a replica can't be opened", "topic", topic.Name, "index", id.Index, "error", err)
-			message := err.Error()
-			if b.offline.CompareAndSwap(nil, &message) {
-				b.lifecycle.wake()
-			}
+			b.takeOffline(nil, fmt.Errorf("open the replica %s-%d: %w", topic.Name, id.Index, err))
 			return
 		}
 	}
@@ -100,6 +99,9 @@ func (b *broker) applyPartition(image *metadata.Image, id ident.TopicPartition) 
 	}
 	r.do(func(now ident.Instant, p *exec.Partition) {
 		p.SetMaxMessageBytes(int(values.MaxMessageBytes))
+		if err := p.Log().SetSegmentBytes(int64(values.SegmentBytes)); err != nil {
+			b.logger.Warn("a topic's segment size can't be used", "topic", topic.Name, "error", err)
+		}
 		p.ApplyMetadata(now, replication.MetadataChanged{
 			Leader: state.Leader, LeaderEpoch: state.LeaderEpoch, PartitionEpoch: state.PartitionEpoch,
 			Replicas: state.Replicas, ISR: state.ISR, MinISR: int(values.MinInsyncReplicas),
@@ -112,7 +114,7 @@ func (b *broker) applyPartition(image *metadata.Image, id ident.TopicPartition) 
 func (b *broker) openReplica(image *metadata.Image, topic *metadata.Topic, index int32) (*replica, error) {
 	id := ident.TopicPartition{Topic: topic.ID, Index: index}
 	dir := filepath.Join(b.cfg.DataDir, log.DirName(topic.Name, index))
-	if err := b.claimDirectory(dir, topic.ID); err != nil {
+	if err := b.claimDirectory(dir, topic, index); err != nil {
 		return nil, err
 	}
 	values, _ := b.defaults.Values(image.Config(metadata.ResourceTopic, topic.Name).Get)
@@ -144,16 +146,22 @@ func (b *broker) openReplica(image *metadata.Image, topic *metadata.Topic, index
 		})
 	}
 	b.replicas.Store(id, r)
+	if message := b.offline.Load(); message != nil {
+		r.failDir(errors.New(*message)) // that may have happened meanwhile, and not have found it
+	}
 	return r, nil
 }
 
 // claimDirectory makes sure that a partition's directory is this topic's: by its partition.metadata, or by being
-// new, in which case it gets one.
-func (b *broker) claimDirectory(dir string, topicID ident.UUID) error {
+// new, in which case it gets one. What the checkpoints say of another topic of that name goes: it may have been
+// deleted while this node was down.
+func (b *broker) claimDirectory(dir string, topic *metadata.Topic, index int32) error {
 	found, err := log.ReadPartitionMetadata(b.fs, dir)
-	switch {
-	case err == nil && found == topicID:
+	if err == nil && found == topic.ID {
 		return nil
+	}
+	b.checkpoints.forget(topic.Name, index)
+	switch {
 	case err == nil:
 		aside := fmt.Sprintf("%s.%s-stray", dir, found)
 		b.logger.Warn("a directory of a topic that is gone is moved aside", "dir", dir, "topicId", found, "to", aside)
@@ -166,7 +174,7 @@ func (b *broker) claimDirectory(dir string, topicID ident.UUID) error {
 	if err := b.fs.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	if err := log.WritePartitionMetadata(b.fs, dir, topicID); err != nil {
+	if err := log.WritePartitionMetadata(b.fs, dir, topic.ID); err != nil {
 		return err
 	}
 	return b.fs.SyncDir(filepath.Dir(dir))
@@ -185,14 +193,47 @@ func (b *broker) removeReplica(r *replica, topicExists bool) {
 		reason = "the replica was assigned elsewhere"
 	}
 	b.logger.Info("replica removed", "topic", r.topic, "index", r.id.Index, "reason", reason)
-	doomed := fmt.Sprintf("%s.%s-delete", r.dir, r.id.Topic)
-	err := b.fs.Rename(r.dir, doomed)
+	doomed := fmt.Sprintf("%s.%s%s", r.dir, r.id.Topic, doomedSuffix)
+	err := b.fs.RemoveAll(doomed) // of an earlier time that the replica was here
+	if err == nil {
+		err = b.fs.Rename(r.dir, doomed)
+	}
 	if err == nil {
 		err = b.fs.RemoveAll(doomed)
 	}
 	if err != nil {
 		b.logger.Error("a replica's directory can't be removed", "dir", r.dir, "error", err)
 	}
+}
+
+// doomedSuffix marks the directories of replicas that are being deleted, as Kafka marks them.
+const doomedSuffix = "-delete"
+
+// removeDoomed finishes the deletions that a stop or a crash cut short.
+func (b *broker) removeDoomed() error {
+	entries, err := b.fs.ReadDir(b.cfg.DataDir)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		stem, doomed := strings.CutSuffix(entry.Name(), doomedSuffix)
+		// <topic>-<index>.<topic id>-delete: a topic of its own may have a name that ends so.
+		dot := strings.LastIndexByte(stem, '.')
+		if !doomed || dot < 0 || !entry.IsDir() {
+			continue
+		}
+		if _, _, err := log.ParseDirName(stem[:dot]); err != nil {
+			continue
+		}
+		if _, err := ident.ParseUUID(stem[dot+1:]); err != nil {
+			continue
+		}
+		b.logger.Info("the deletion of a replica is finished", "dir", entry.Name())
+		if err := b.fs.RemoveAll(filepath.Join(b.cfg.DataDir, entry.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // reportStrays names the partition directories that no topic of the image accounts for. They stay: somebody may
@@ -214,10 +255,13 @@ func (b *broker) reportStrays() {
 	}
 }
 
-// closeAll closes every replica in order, for a clean stop.
+// closeAll closes every replica in order, for a clean stop, and notes where they end.
 func (b *broker) closeAll() error {
 	var errs []error
-	b.eachReplica(func(r *replica) { errs = append(errs, r.close()) })
+	b.eachReplica(func(r *replica) {
+		errs = append(errs, r.close())
+		b.checkpoints.noteReplica(r)
+	})
 	return errors.Join(errs...)
 }
 
