@@ -75,7 +75,7 @@ func (b *testBroker) register(others ...ident.NodeID) {
 func (b *testBroker) registrations(others ...ident.NodeID) []metadata.Record {
 	var records []metadata.Record
 	for _, id := range append([]ident.NodeID{0}, others...) {
-		r := &metadata.RegisterBrokerRecord{BrokerID: id, BrokerEpoch: int64(100 + id), IncarnationID: testUUID(8, id), LogDirs: []ident.UUID{testUUID(9, id)}}
+		r := &metadata.RegisterBrokerRecord{Version: 3, BrokerID: id, BrokerEpoch: int64(100 + id), IncarnationID: testUUID(8, id), LogDirs: []ident.UUID{testUUID(9, id)}}
 		if id == 0 {
 			r.IncarnationID = b.incarnation
 		}
