@@ -22,6 +22,8 @@ type alterer struct {
 	mu      sync.Mutex
 	waiting map[*replica]replication.Proposal
 	kick    chan struct{}
+
+	trouble string // that the log has already; the loop's
 }
 
 func newAlterer(b *broker) *alterer {
@@ -71,11 +73,16 @@ func (a *alterer) send(ctx context.Context, batch map[*replica]replication.Propo
 	switch {
 	case err != nil:
 		code = replication.NetworkException
-		a.broker.logger.Info("AlterPartition failed, it is tried again", "error", err)
+		if err.Error() != a.trouble { // it is tried again many times a second
+			a.trouble = err.Error()
+			a.broker.logger.Info("AlterPartition failed, it is tried again", "error", err)
+		}
 	case resp.ErrorCode != 0:
-		// Of a stale broker epoch the life cycle hears too, and registers anew.
 		code = replication.Code(resp.ErrorCode)
+		// If it is about this node's registration, a heartbeat finds out now, and the life cycle registers anew.
+		a.broker.lifecycle.wake()
 	default:
+		a.trouble = ""
 		for _, topic := range resp.Topics {
 			for _, p := range topic.Partitions {
 				results[ident.TopicPartition{Topic: topic.TopidID, Index: p.Partition}] = p

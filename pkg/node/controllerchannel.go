@@ -22,9 +22,10 @@ var errNoController = errors.New("no active controller is known")
 // Lanes to the controller. Answers of one connection come in order: a heartbeat must not wait behind a
 // CreateTopics that waits for its commit.
 const (
-	laneHeartbeat = "heartbeat"
-	laneAlter     = "alter"
-	laneAdmin     = "admin"
+	laneHeartbeat   = "heartbeat"
+	laneAlter       = "alter"
+	laneAdmin       = "admin"
+	laneProducerIDs = "producer-ids"
 )
 
 // controllerChannel sends requests to the active controller: the leader of the quorum as this node's raft

@@ -185,18 +185,27 @@ func (l *lifecycle) register(ctx context.Context) error {
 	return nil
 }
 
-func (l *lifecycle) heartbeat(ctx context.Context) error {
+// heartbeatRequest says where this broker stands and what it wants.
+func (l *lifecycle) heartbeatRequest() *kmsg.BrokerHeartbeatRequest {
 	b := l.broker
+	offline := b.offline.Load() != nil
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	req := kmsg.NewPtrBrokerHeartbeatRequest()
 	req.BrokerID, req.BrokerEpoch = int32(b.cfg.NodeID), l.brokerEpoch
 	req.CurrentMetadataOffset = int64(l.applied) - 1
 	req.WantShutdown = l.stopping
-	req.WantFence = !l.caughtUp && !l.stopping
-	l.mu.Unlock()
-	if b.offline.Load() != nil {
+	// Without its only directory a node has nothing left to serve: fenced, it leads nothing and is in no ISR.
+	req.WantFence = (!l.caughtUp || offline) && !l.stopping
+	if offline {
 		req.OfflineLogDirs = [][16]byte{b.cfg.DirectoryID}
 	}
+	return req
+}
+
+func (l *lifecycle) heartbeat(ctx context.Context) error {
+	b := l.broker
+	req := l.heartbeatRequest()
 	answer, err := b.controllers.request(ctx, laneHeartbeat, req)
 	if err != nil {
 		return fmt.Errorf("heartbeat: %w", err)

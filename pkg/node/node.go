@@ -169,19 +169,23 @@ func (n *Node) serve(ctx context.Context) (err error) {
 	loops, cancel := context.WithCancel(context.Background())
 	defer func() {
 		cancel()
+		n.closeServers() // they run among the loops
 		n.running.Wait()
 		err = errors.Join(err, n.close())
 	}()
-	if err := n.listen(loops); err != nil {
+	started := make(chan struct{})
+	if err := n.listen(loops, started); err != nil {
 		return err
 	}
 	n.quorum.start(loops, &n.running)
+	close(started)
 	if n.controller != nil {
 		n.running.Go(func() { n.controller.run(loops) })
 	}
 	n.running.Go(func() { n.publisher.run(loops) })
 	if n.broker != nil {
 		n.broker.start(loops, &n.running)
+		n.running.Go(func() { n.publisher.runBroker(loops) })
 	}
 	n.logger.Info("started", "version", buildinfo.Version, "voter", n.cfg.Voter, "data", n.cfg.Data, "cluster", n.cfg.Shared.ClusterID)
 
@@ -206,8 +210,8 @@ func (n *Node) serve(ctx context.Context) (err error) {
 }
 
 // listen binds every listener. Clients and peers of a broker are served once it has applied its own registration:
-// before, it would deny topics that exist.
-func (n *Node) listen(ctx context.Context) error {
+// before, it would deny topics that exist. Peers of a voter are served once its quorum has started.
+func (n *Node) listen(ctx context.Context, started <-chan struct{}) error {
 	http, err := net.Listen("tcp", n.cfg.HTTPListener)
 	if err != nil {
 		return fmt.Errorf("--listener-http: %w", err)
@@ -220,7 +224,7 @@ func (n *Node) listen(ctx context.Context) error {
 	})
 	if n.cfg.Voter {
 		router := &controllerRouter{cfg: n.cfg, quorum: n.quorum, controller: n.controller}
-		if err := n.listenKafka(ctx, wire.Controller, n.cfg.ControllerListener, router, nil); err != nil {
+		if err := n.listenKafka(ctx, wire.Controller, n.cfg.ControllerListener, router, started); err != nil {
 			return err
 		}
 	}
@@ -235,7 +239,7 @@ func (n *Node) listen(ctx context.Context) error {
 	return nil
 }
 
-// listenKafka binds now and accepts once open is closed (nil: at once). Connections wait in the backlog until then.
+// listenKafka binds now and accepts once open is closed. Connections wait in the backlog until then.
 func (n *Node) listenKafka(ctx context.Context, listener wire.Listener, address string, handler wire.Handler, open <-chan struct{}) error {
 	server, err := wire.NewServer(wire.ServerConfig{
 		Listener: listener, Handler: handler, Features: n.features, Log: n.logger,
@@ -250,13 +254,11 @@ func (n *Node) listenKafka(ctx context.Context, listener wire.Listener, address 
 	}
 	n.servers = append(n.servers, server)
 	n.running.Go(func() {
-		if open != nil {
-			select {
-			case <-ctx.Done():
-				_ = bound.Close()
-				return
-			case <-open:
-			}
+		select {
+		case <-ctx.Done():
+			_ = bound.Close()
+			return
+		case <-open:
 		}
 		if err := server.Serve(bound); !errors.Is(err, wire.ErrServerClosed) {
 			n.stop(err)
@@ -322,8 +324,17 @@ func (n *Node) closeBroker() error {
 	if b.offline.Load() != nil {
 		return nil
 	}
-	if err := errors.Join(b.checkpoint(), b.closeAll()); err != nil {
+	if err := errors.Join(b.closeAll(), b.checkpoint()); err != nil {
 		return fmt.Errorf("closing the logs in %s: %w", filepath.Base(n.cfg.DataDir), err)
 	}
-	return log.WriteCleanShutdown(n.fs, n.cfg.DataDir, b.epoch())
+	if !b.cleanStart && !b.following {
+		// The logs were not closed in order before this start, and they were not opened since: nobody has looked
+		// at them yet.
+		return nil
+	}
+	epoch := b.epoch()
+	if epoch < 0 {
+		epoch = b.lifecycle.previousEpoch // it was not registered since
+	}
+	return log.WriteCleanShutdown(n.fs, n.cfg.DataDir, epoch)
 }

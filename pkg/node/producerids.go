@@ -14,43 +14,84 @@ import (
 // producerIDs hands out producer ids from blocks that the controller gives this broker (KIP-730).
 type producerIDs struct {
 	broker *broker
+	// askBlock gets the next block of ids.
+	askBlock func(ctx context.Context) (first int64, n int32, err error)
 
 	mu        sync.Mutex
-	next, end int64 // what is left of the block
+	next, end int64         // what is left of the block
+	asking    *blockRequest // under way, nil when there is none
 }
 
-func newProducerIDs(b *broker) *producerIDs { return &producerIDs{broker: b} }
+// blockRequest is a request for a block, with all who wait for it.
+type blockRequest struct {
+	done chan struct{}
+	err  error
+}
 
-// allocate returns an id that nobody else has. One request for a block is under way at most: the others wait.
+func newProducerIDs(b *broker) *producerIDs {
+	p := &producerIDs{broker: b}
+	p.askBlock = p.askController
+	return p
+}
+
+// allocate returns an id that nobody else has. One request for a block is under way at most: the others wait for it
+// and share its failure, so that nobody waits longer than one request takes.
 func (p *producerIDs) allocate(ctx context.Context) (int64, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.next == p.end {
-		if err := p.fetchBlock(ctx); err != nil {
-			return -1, err
+	for {
+		p.mu.Lock()
+		if p.next < p.end {
+			id := p.next
+			p.next++
+			p.mu.Unlock()
+			return id, nil
+		}
+		if p.asking == nil {
+			p.asking = &blockRequest{done: make(chan struct{})}
+			go p.fetchBlock(p.asking)
+		}
+		asking := p.asking
+		p.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return -1, ctx.Err()
+		case <-asking.done:
+			if asking.err != nil {
+				return -1, asking.err
+			}
 		}
 	}
-	id := p.next
-	p.next++
-	return id, nil
 }
 
-func (p *producerIDs) fetchBlock(ctx context.Context) error {
+// fetchBlock outlives whoever asked first: others may wait too. The channel to the controller bounds its time.
+func (p *producerIDs) fetchBlock(r *blockRequest) {
+	first, n, err := p.askBlock(context.Background())
+	if err == nil && n <= 0 {
+		err = errors.New("the controller gave an empty block of producer ids")
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err == nil {
+		p.next, p.end = first, first+int64(n)
+	}
+	p.asking, r.err = nil, err
+	close(r.done)
+}
+
+func (p *producerIDs) askController(ctx context.Context) (int64, int32, error) {
 	req := kmsg.NewPtrAllocateProducerIDsRequest()
 	req.BrokerID, req.BrokerEpoch = int32(p.broker.cfg.NodeID), p.broker.epoch()
-	answer, err := p.broker.controllers.request(ctx, laneAdmin, req)
+	answer, err := p.broker.controllers.request(ctx, laneProducerIDs, req)
 	if err != nil {
-		return err
+		return 0, 0, err
 	}
 	resp, ok := answer.(*kmsg.AllocateProducerIDsResponse)
 	if !ok {
-		return errors.New("the controller answered AllocateProducerIds with something else")
+		return 0, 0, errors.New("the controller answered AllocateProducerIds with something else")
 	}
 	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
-		return err
+		return 0, 0, err
 	}
-	p.next, p.end = resp.ProducerIDStart, resp.ProducerIDStart+int64(resp.ProducerIDLen)
-	return nil
+	return resp.ProducerIDStart, resp.ProducerIDLen, nil
 }
 
 // initProducerID answers InitProducerId for idempotent producers. Transactional ids need a coordinator, which

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -21,10 +22,21 @@ type publisher struct {
 
 	latest  atomic.Pointer[metadata.Image]
 	leading atomic.Pointer[raft.EpochStart]
+
+	// For the broker, which opens and closes logs by what it is told and may take its time.
+	mu         sync.Mutex
+	changes    []change
+	brokerKick chan struct{}
+}
+
+// change is an image and what is new in it.
+type change struct {
+	delta *metadata.Delta
+	image *metadata.Image
 }
 
 func newPublisher(n *Node) *publisher {
-	p := &publisher{node: n, loader: metadata.NewLoader(metadata.Empty(), -1), kick: make(chan struct{}, 1)}
+	p := &publisher{node: n, loader: metadata.NewLoader(metadata.Empty(), -1), kick: make(chan struct{}, 1), brokerKick: make(chan struct{}, 1)}
 	p.latest.Store(metadata.Empty())
 	return p
 }
@@ -33,12 +45,7 @@ func newPublisher(n *Node) *publisher {
 func (p *publisher) image() *metadata.Image { return p.latest.Load() }
 
 // wake has the publisher look at the log: the high watermark moved.
-func (p *publisher) wake() {
-	select {
-	case p.kick <- struct{}{}:
-	default:
-	}
-}
+func (p *publisher) wake() { wakeUp(p.kick) }
 
 // lead notes that this node's raft leads; the controller is told once everything below has been applied.
 func (p *publisher) lead(start raft.EpochStart) {
@@ -85,25 +92,52 @@ func (p *publisher) publish() error {
 	return nil
 }
 
+// hand tells the controller first, and never waits for the broker: the cluster's answers must not wait for the logs
+// of one node.
 func (p *publisher) hand(highWatermark ident.Offset) {
 	n := p.node
 	before, _ := p.latest.Load().Position()
 	delta, image := p.loader.Publish()
-	if after, _ := image.Position(); after != before {
-		p.latest.Store(image)
-		if n.broker != nil {
+	if n.controller != nil {
+		if start := p.leading.Load(); start != nil && start.Start < highWatermark && p.leading.CompareAndSwap(start, nil) {
+			n.controller.becomeLeader(start.Epoch, image, highWatermark, p.loader.InTransaction())
+		}
+		n.controller.committed(highWatermark)
+	}
+	if after, _ := image.Position(); after == before {
+		return
+	}
+	p.latest.Store(image)
+	if n.broker != nil {
+		p.mu.Lock()
+		p.changes = append(p.changes, change{delta, image})
+		p.mu.Unlock()
+		wakeUp(p.brokerKick)
+	}
+}
+
+// runBroker hands the changes to the broker, each and in order.
+func (p *publisher) runBroker(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.brokerKick:
+		}
+		p.mu.Lock()
+		changes := p.changes
+		p.changes = nil
+		p.mu.Unlock()
+		for _, c := range changes {
 			started := time.Now()
-			n.broker.metadataChanged(delta, image)
+			p.node.broker.metadataChanged(c.delta, c.image)
 			if took := time.Since(started); took > time.Second {
-				n.logger.Warn("following a metadata change took long", "took", took, "offset", after)
+				offset, _ := c.image.Position()
+				p.node.logger.Warn("following a metadata change took long", "took", took, "offset", offset)
+			}
+			if ctx.Err() != nil {
+				return
 			}
 		}
 	}
-	if n.controller == nil {
-		return
-	}
-	if start := p.leading.Load(); start != nil && start.Start < highWatermark && p.leading.CompareAndSwap(start, nil) {
-		n.controller.becomeLeader(start.Epoch, image, highWatermark, p.loader.InTransaction())
-	}
-	n.controller.committed(highWatermark)
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -31,8 +33,7 @@ type quorumPeers struct {
 	mu      sync.Mutex
 	ctx     context.Context
 	running *sync.WaitGroup
-	flying  int
-	idle    chan struct{} // closed while nothing is under way
+	flying  map[chan struct{}]bool // one for each request under way, closed when it has its answer
 }
 
 // outgoingCall is a request and where it goes.
@@ -42,10 +43,8 @@ type outgoingCall struct {
 }
 
 func newQuorumPeers(q *quorum) *quorumPeers {
-	idle := make(chan struct{})
-	close(idle)
 	return &quorumPeers{
-		quorum: q, idle: idle,
+		quorum: q, flying: map[chan struct{}]bool{},
 		pool: &wire.Pool{Dialer: q.node.dialer, BackOffMin: peerBackOffMin, BackOffMax: peerBackOffMax},
 	}
 }
@@ -65,10 +64,8 @@ func (p *quorumPeers) send(call outgoingCall) {
 	if p.ctx.Err() != nil {
 		return
 	}
-	if p.flying == 0 {
-		p.idle = make(chan struct{})
-	}
-	p.flying++
+	landed := make(chan struct{})
+	p.flying[landed] = true
 	p.running.Go(func() {
 		message, err := p.request(call)
 		p.quorum.do(func(now ident.Instant) error {
@@ -82,9 +79,8 @@ func (p *quorumPeers) send(call outgoingCall) {
 		})
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if p.flying--; p.flying == 0 {
-			close(p.idle)
-		}
+		delete(p.flying, landed)
+		close(landed)
 	})
 }
 
@@ -118,13 +114,17 @@ func (p *quorumPeers) request(call outgoingCall) (raft.Message, error) {
 	return rpc.FromResponse(resp)
 }
 
-// drain waits until every request that was started has its answer, or ctx ends.
+// drain waits until every request that is under way now has its answer, or ctx ends. It does not wait for those that
+// follow: a former leader soon fetches from its successor, and goes on and on.
 func (p *quorumPeers) drain(ctx context.Context) {
 	p.mu.Lock()
-	idle := p.idle
+	flying := slices.Collect(maps.Keys(p.flying))
 	p.mu.Unlock()
-	select {
-	case <-idle:
-	case <-ctx.Done():
+	for _, landed := range flying {
+		select {
+		case <-landed:
+		case <-ctx.Done():
+			return
+		}
 	}
 }
