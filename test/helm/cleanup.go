@@ -46,6 +46,8 @@ func (e *env) cleanUp(ctx context.Context) {
 			cluster.Say("%v", err)
 		}
 	}
+	// Before the namespace: its end would take the operator's Role first, and nobody were left to end the Partitions.
+	try(e.Kubectl(ctx, "-n", userNamespace, "delete", "hwp,hwrs", "--all", "--timeout=60s"))
 	for _, namespace := range []string{userNamespace, otherNamespace, "team-a", "team-b"} {
 		err := e.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
 		try("", client.IgnoreNotFound(err))

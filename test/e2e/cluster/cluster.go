@@ -20,7 +20,7 @@ import (
 
 // Cluster is a Kubernetes cluster that KUBECONFIG names.
 type Cluster struct {
-	client.Client
+	client.WithWatch
 }
 
 // Connect reads KUBECONFIG.
@@ -41,11 +41,11 @@ func Connect() (*Cluster, error) {
 			return nil, err
 		}
 	}
-	c, err := client.New(config, client.Options{Scheme: scheme})
+	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme})
 	if err != nil {
 		return nil, fmt.Errorf("reach the cluster of %s: %w", path, err)
 	}
-	return &Cluster{Client: c}, nil
+	return &Cluster{WithWatch: c}, nil
 }
 
 // Kubectl runs kubectl and returns its standard output.

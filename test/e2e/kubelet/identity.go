@@ -60,9 +60,42 @@ func (e *env) claimsKept(ctx context.Context, f *fixture) error {
 	return nil
 }
 
-// permitWithdrawn proves the two halves: a node could only have come up with the permit, since an empty volume stops it
-// otherwise (volumesWiped shows that), and now no pod has it and every claim is marked.
+// watchPermits follows the namespace's pods from now on. What it returns ends that, and says which permit each pod was
+// seen with.
+func (e *env) watchPermits(ctx context.Context, f *fixture) (func() map[string]string, error) {
+	watcher, err := e.Watch(ctx, &corev1.PodList{}, client.InNamespace(f.namespace))
+	if err != nil {
+		return nil, err
+	}
+	seen, ended := map[string]string{}, make(chan struct{})
+	go func() {
+		defer close(ended)
+		for event := range watcher.ResultChan() {
+			if pod, ok := event.Object.(*corev1.Pod); ok && pod.Annotations[specs.AnnotationFormatPermit] != "" {
+				seen[pod.Name] = pod.Annotations[specs.AnnotationFormatPermit]
+			}
+		}
+	}()
+	return func() map[string]string {
+		watcher.Stop()
+		<-ended
+		return seen
+	}, nil
+}
+
+// permitWithdrawn proves the two halves: each pod had the permit for its own volume when it came up, and now no pod has
+// one and every claim is marked. (That an empty volume without a permit stops a node is volumesWiped's.)
 func (e *env) permitWithdrawn(ctx context.Context, f *fixture) error {
+	pods, err := e.pods(ctx, f)
+	if err != nil {
+		return err
+	}
+	for id, pod := range pods {
+		claim := f.claims[id]
+		if directory := claim.Annotations[specs.AnnotationDirectoryID]; f.permits[pod.Name] != directory {
+			return fmt.Errorf("pod %s came up with permit %q, its volume is %s", pod.Name, f.permits[pod.Name], directory)
+		}
+	}
 	return cluster.Eventually(ctx, "no pod has a format permit any more", func(ctx context.Context) error {
 		pods, err := e.pods(ctx, f)
 		if err != nil {

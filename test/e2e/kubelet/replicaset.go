@@ -27,6 +27,8 @@ type fixture struct {
 	victim  int32
 	// claims of all nodes as they were bound first.
 	claims map[int32]corev1.PersistentVolumeClaim
+	// permits that pods were seen with while the set came up, by pod.
+	permits map[string]string
 }
 
 // single is the smallest that works: one voter, one data node.
@@ -93,8 +95,11 @@ func (e *env) apply(ctx context.Context, f *fixture) error {
 	if err := e.restrictedIsEnforced(ctx); err != nil {
 		return err
 	}
+	watched, err := e.watchPermits(ctx, f)
+	if err != nil {
+		return err
+	}
 	args := []string{"-n", f.namespace, "apply", "--server-side"}
-	var err error
 	if f.folder != "" {
 		_, err = e.Kubectl(ctx, append(args, "-f", f.folder)...)
 	} else {
@@ -103,7 +108,11 @@ func (e *env) apply(ctx context.Context, f *fixture) error {
 	if err != nil {
 		return err
 	}
-	return e.healthy(ctx, f)
+	if err := e.healthy(ctx, f); err != nil {
+		return err
+	}
+	f.permits = watched()
+	return nil
 }
 
 // healthy waits until every condition says so and every pod is Ready.
