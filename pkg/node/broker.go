@@ -90,7 +90,7 @@ func topicDefaults(d Defaults) topicconfig.Defaults {
 // start runs the broker's loops until ctx ends.
 func (b *broker) start(ctx context.Context, running *sync.WaitGroup) {
 	for _, loop := range []func(context.Context){
-		b.timers.run, b.alterer.run, b.lifecycle.run, b.checkpointLoop, b.retentionLoop,
+		b.timers.run, b.alterer.run, b.lifecycle.run, b.checkpointLoop, b.sealedFlushLoop, b.retentionLoop,
 	} {
 		running.Go(func() { loop(ctx) })
 	}

@@ -110,6 +110,25 @@ func (b *broker) checkpointLoop(ctx context.Context) {
 	}
 }
 
+// sealedFlushLoop flushes logs whose last flush lies before their last segment, one after the other, so that the
+// recovery points follow. It has a loop of its own: no checkpoint waits for the disk to write gigabytes.
+func (b *broker) sealedFlushLoop(ctx context.Context) {
+	ticker := time.NewTicker(b.cfg.Timing.CheckpointInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			b.eachReplica(func(r *replica) {
+				if ctx.Err() == nil {
+					r.flushSealed()
+				}
+			})
+		}
+	}
+}
+
 // checkpoint notes where every replica stands and writes the files.
 func (b *broker) checkpoint() error {
 	if b.offline.Load() != nil {

@@ -105,7 +105,7 @@ func TestDiskErrorTakesAllReplicasOfTheNodeOffline(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var broken atomic.Bool
 			fsys := vfs.Inject(vfs.NewMem(), func(op, path string) error {
-				if broken.Load() && strings.Contains(path, breaks) && op != "Close" {
+				if broken.Load() && strings.Contains(path, breaks) && op != vfs.OpClose {
 					return errors.New("input/output error")
 				}
 				return nil
@@ -209,5 +209,62 @@ func TestTimersCallInTheOrderOfDeadlines(t *testing.T) {
 	tm.set(a, ident.Never)
 	if due, next := tm.due(); len(due) != 0 || next != ident.Never || len(tm.byRep) != 0 {
 		t.Fatalf("%d due, next %v, %d entries", len(due), next, len(tm.byRep))
+	}
+}
+
+func TestRecoveryPointFollowsSealedSegmentsWithoutHoldingUpAppends(t *testing.T) {
+	var hold atomic.Bool
+	syncing, goOn := make(chan struct{}, 1), make(chan struct{})
+	fsys := vfs.Inject(vfs.NewMem(), func(op, path string) error {
+		if strings.HasSuffix(path, ".log") && op == vfs.OpSync && hold.CompareAndSwap(true, false) {
+			syncing <- struct{}{}
+			<-goOn
+		}
+		return nil
+	})
+	b := newTestBroker(t, fsys)
+	b.register()
+	small := "1048576"
+	b.apply(append(topicRecords("orders", ordersID, 1, nil),
+		&metadata.ConfigRecord{ResourceType: metadata.ResourceTopic, ResourceName: "orders", Name: "segment.bytes", Value: &small})...)
+	r := b.hostedReplica(ordersID, 0)
+	recoveryPoint := func() ident.Offset {
+		t.Helper()
+		if err := b.checkpoint(); err != nil {
+			t.Fatal(err)
+		}
+		return b.checkpoints.recoveryPoint("orders", 0)
+	}
+	value := strings.Repeat("v", 700_000)
+	b.mustWrite("orders", 0, ordersID, value)
+	r.flushSealed()
+	if at := recoveryPoint(); at != 0 {
+		t.Fatalf("recovery point %d although no segment was sealed", at)
+	}
+	b.mustWrite("orders", 0, ordersID, value) // seals the first
+
+	hold.Store(true)
+	done := make(chan struct{})
+	go func() { defer close(done); r.flushSealed() }()
+	<-syncing
+	b.mustWrite("orders", 0, ordersID, value) // the disk is at work, the replica is free
+	close(goOn)
+	<-done
+	if at := recoveryPoint(); at != 2 {
+		t.Fatalf("recovery point %d, want what the flush covered", at)
+	}
+
+	// One that is under way when the replica goes ends in order.
+	b.mustWrite("orders", 0, ordersID, value)
+	goOn = make(chan struct{})
+	hold.Store(true)
+	done = make(chan struct{})
+	go func() { defer close(done); r.flushSealed() }()
+	<-syncing
+	close(goOn)
+	b.apply(&metadata.RemoveTopicRecord{TopicID: ordersID})
+	<-done
+	if b.offline.Load() != nil {
+		t.Fatalf("the directory is offline: %s", *b.offline.Load())
 	}
 }
