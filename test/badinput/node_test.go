@@ -250,6 +250,12 @@ func (n *node) createTopic(name string, configs map[string]*string) {
 	if err = errors.Join(err, resp.Err); err != nil {
 		n.Fatal(err)
 	}
+	// The topic is committed; that its leader has heard of it may take a moment longer, as in Kafka.
+	client := kadm.NewClient(n.kgo())
+	n.eventually("the node leads "+name, func() error {
+		ends, err := client.ListEndOffsets(n.context(), name)
+		return errors.Join(err, ends.Error())
+	})
 }
 
 // produce writes records "0", "1", ... one batch each.
