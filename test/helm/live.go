@@ -170,8 +170,11 @@ func (e *env) upgrade(ctx context.Context) error {
 		return err
 	}
 	crd, err := e.Kubectl(ctx, "get", "crd/partitions.replication.highwater.dev", "-o", "jsonpath={.metadata.annotations.example\\.com/next}")
-	if err != nil || crd != "yes" {
-		return fmt.Errorf("the CRD was not upgraded: annotation is %q (%v)", crd, err)
+	if err != nil {
+		return err
+	}
+	if crd != "yes" {
+		return fmt.Errorf("the CRD was not upgraded: its annotation is %q", crd)
 	}
 	args, err := e.operatorArgs(ctx)
 	if err != nil {
@@ -237,7 +240,7 @@ func (e *env) uninstall(ctx context.Context) error {
 		&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: operatorName}},
 	} {
 		if err := e.Get(ctx, client.ObjectKeyFromObject(o), o); !apierrors.IsNotFound(err) {
-			return fmt.Errorf("%T %s is left (%v)", o, o.GetName(), err)
+			return errors.Join(err, fmt.Errorf("%T %s is left", o, o.GetName()))
 		}
 	}
 	// Not just a moment later: nothing may be on its way to be collected.
@@ -276,7 +279,7 @@ func (e *env) namespaced(ctx context.Context) error {
 	}
 	err := e.Get(ctx, client.ObjectKey{Name: operatorName}, &rbacv1.ClusterRole{})
 	if !apierrors.IsNotFound(err) {
-		return fmt.Errorf("the ClusterRole is left (%v)", err)
+		return errors.Join(err, errors.New("the ClusterRole is left"))
 	}
 	if err := e.apply(ctx, otherNamespace, replicaSet, "elsewhere"); err != nil {
 		return err

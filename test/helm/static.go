@@ -133,8 +133,11 @@ func (e *env) config() (map[string]object, error) {
 	all := map[string]object{}
 	for _, pattern := range []string{"crd/bases/*.yaml", "rbac/*.yaml", "manager/manager.yaml"} {
 		paths, err := filepath.Glob(filepath.Join(e.root, "config", pattern))
-		if err != nil || len(paths) == 0 {
-			return nil, fmt.Errorf("nothing at config/%s (%v)", pattern, err)
+		if err != nil {
+			return nil, err
+		}
+		if len(paths) == 0 {
+			return nil, fmt.Errorf("nothing at config/%s", pattern)
 		}
 		for _, path := range paths {
 			text, err := os.ReadFile(path)

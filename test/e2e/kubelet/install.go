@@ -100,8 +100,7 @@ func (e *env) restrictedIsEnforced(ctx context.Context) error {
 		}
 		err := e.Create(ctx, pod, client.DryRunAll)
 		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `PodSecurity "restricted`) {
-			return fmt.Errorf("a pod without a security context in namespace %s: got %v, want it to be forbidden by PodSecurity restricted",
-				namespace, err)
+			return errors.Join(err, fmt.Errorf("namespace %s: a pod without a security context was not forbidden by PodSecurity restricted", namespace))
 		}
 	}
 	return nil

@@ -96,8 +96,8 @@ func (e *env) loaded(ctx context.Context, f *fixture) (progress, error) {
 
 // flows waits until another hundred records are acknowledged, then reads back all that were.
 func (e *env) flows(ctx context.Context, f *fixture) error {
-	first, err := int64(-1), error(nil)
-	err = cluster.Eventually(ctx, "the load goes on", func(ctx context.Context) error {
+	first := int64(-1)
+	err := cluster.Eventually(ctx, "the load goes on", func(ctx context.Context) error {
 		now, err := e.loaded(ctx, f)
 		if err != nil {
 			return err
