@@ -42,6 +42,7 @@ func (e *env) liveSteps() []cluster.Step {
 		step(4*time.Minute, "helm upgrade to another version and other values: CRDs follow, nodes are not touched", e.upgrade),
 		step(3*time.Minute, "helm rollback", e.rollback),
 		step(3*time.Minute, "helm uninstall: operator and rights are gone; CRDs, objects and nodes stay", e.uninstall),
+		step(4*time.Minute, "under another name: refused until the CRDs are handed over, as the README says", e.handOver),
 		step(4*time.Minute, "helm install again: what is there is taken over and works", e.reinstall),
 		step(4*time.Minute, "for one namespace only: it goes on there, and nothing happens elsewhere", e.namespaced),
 	}
@@ -256,6 +257,30 @@ func (e *env) uninstall(ctx context.Context) error {
 		}
 		return e.untouched(ctx)
 	})
+}
+
+// handOver installs a release of another name in another namespace, and hands the CRDs back after it.
+func (e *env) handOver(ctx context.Context) error {
+	const other, namespace = "another", "team-a"
+	install := []string{"install", other, e.chart, "--namespace", namespace, "--set", "replicaCount=0", "--wait", "--timeout", "1m"}
+	if _, err := e.runHelm(ctx, install...); err == nil || !strings.Contains(err.Error(), "meta.helm.sh/release-name") {
+		return errors.Join(err, errors.New("it was not refused for whose the CRDs are"))
+	}
+	give := func(name, namespace string) error {
+		_, err := e.Kubectl(ctx, "annotate", "--overwrite", "crd/hwreplicasets.replication.highwater.dev", "crd/partitions.replication.highwater.dev",
+			"meta.helm.sh/release-name="+name, "meta.helm.sh/release-namespace="+namespace)
+		return err
+	}
+	if err := give(other, namespace); err != nil {
+		return err
+	}
+	if _, err := e.runHelm(ctx, install...); err != nil {
+		return err
+	}
+	if _, err := e.runHelm(ctx, "uninstall", other, "--namespace", namespace, "--wait", "--timeout", "1m"); err != nil {
+		return err
+	}
+	return give(release, systemNamespace)
 }
 
 func (e *env) reinstall(ctx context.Context) error {
