@@ -89,6 +89,15 @@ lint: ## golangci-lint with the rules of .golangci.yml.
 e2e-kubelet: ## Install with kustomize on real kubelets, then take pods, nodes and volumes away (root; or KUBECONFIG).
 	hack/kubelet/with.sh ./test/e2e/kubelet $(E2E_ARGS)
 
+.PHONY: helm-test
+helm-test: ## Lint, render and refuse; then install, upgrade, uninstall and install the chart again on real kubelets.
+	hack/helm-test.sh $(HELM_TEST_ARGS)
+
+.PHONY: chart-files
+chart-files: ## Copy CRDs and RBAC from config/ into the chart.
+	cp config/crd/bases/*.yaml charts/highwater/files/crds/
+	cp config/rbac/role.yaml config/rbac/leader_election_role.yaml charts/highwater/files/rbac/
+
 ##@ Proofs
 
 # Built first: go run would turn exit code 3 (it can't run here) into 1.
@@ -114,12 +123,3 @@ MINUTES ?= 2
 e2e-idle: build ## The operator writes nothing for MINUTES=2 while nothing changes.
 	go build -o $(BIN)/proofs/ ./test/idle
 	$(BIN)/proofs/idle -minutes $(MINUTES) $(IDLE_ARGS)
-
-.PHONY: helm-test
-helm-test: ## Lint, render and refuse; then install, upgrade, uninstall and install the chart again on real kubelets.
-	hack/helm-test.sh $(HELM_TEST_ARGS)
-
-.PHONY: chart-files
-chart-files: ## Copy CRDs and RBAC from config/ into the chart.
-	cp config/crd/bases/*.yaml charts/highwater/files/crds/
-	cp config/rbac/role.yaml config/rbac/leader_election_role.yaml charts/highwater/files/rbac/
