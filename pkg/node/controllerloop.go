@@ -42,7 +42,7 @@ type controllerLoop struct {
 	log    metadataLog
 	core   *controller.Controller
 
-	self   ident.NodeID
+	self ident.NodeID
 
 	// The queue has no bound of its own, since the goroutine itself puts into it (by an append that tells that the
 	// leadership is over): the listeners bound the requests in flight.
