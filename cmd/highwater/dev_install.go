@@ -96,11 +96,11 @@ func splitDeployment(stream []byte) (rest []byte, deployment *appsv1.Deployment,
 func operatorSpec(d *appsv1.Deployment, o upOptions, host string) (localkube.ChildSpec, error) {
 	pod := d.Spec.Template.Spec
 	if len(pod.Containers) != 1 {
-		return localkube.ChildSpec{}, fmt.Errorf("Deployment %s has %d containers, want one", d.Name, len(pod.Containers))
+		return localkube.ChildSpec{}, fmt.Errorf("the Deployment %s has %d containers, want one", d.Name, len(pod.Containers))
 	}
 	c := pod.Containers[0]
 	if len(c.Command) == 0 {
-		return localkube.ChildSpec{}, fmt.Errorf("Deployment %s names no command", d.Name)
+		return localkube.ChildSpec{}, fmt.Errorf("the Deployment %s names no command", d.Name)
 	}
 	args := append(append([]string{}, c.Command[1:]...), c.Args...)
 	metrics, health := "0", "0"
@@ -130,7 +130,7 @@ func literal(v corev1.EnvVar, d *appsv1.Deployment) (string, error) {
 	if f := v.ValueFrom.FieldRef; f != nil && f.FieldPath == "metadata.namespace" {
 		return d.Namespace, nil
 	}
-	return "", fmt.Errorf("Deployment %s takes variable %s from where the local cluster can't", d.Name, v.Name)
+	return "", fmt.Errorf("the Deployment %s takes variable %s from where the local cluster can't", d.Name, v.Name)
 }
 
 // kubectl runs kubectl as cluster admin and returns what it prints.

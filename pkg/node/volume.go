@@ -123,8 +123,8 @@ const lockFile = ".lock"
 func lockDirs(fsys vfs.FS, dirs ...string) (unlock func(), err error) {
 	var held []func() error
 	unlock = func() {
-		for _, close := range held {
-			_ = close()
+		for _, release := range held {
+			_ = release()
 		}
 	}
 	for _, dir := range slices.Compact(slices.Sorted(slices.Values(dirs))) {

@@ -55,9 +55,9 @@ func apiVersions(req *kmsg.ApiVersionsRequest, table VersionTable, f Features) *
 	return resp
 }
 
-// unsupportedApiVersions is what a client gets that asked in a version above ours: the answer in version 0,
+// unsupportedAPIVersions is what a client gets that asked in a version above ours: the answer in version 0,
 // which everybody can read, with the range to try again in.
-func unsupportedApiVersions(table VersionTable) *kmsg.ApiVersionsResponse {
+func unsupportedAPIVersions(table VersionTable) *kmsg.ApiVersionsResponse {
 	resp := kmsg.NewPtrApiVersionsResponse()
 	resp.ErrorCode = kerr.UnsupportedVersion.Code
 	if row, ok := table.Lookup(int16(kmsg.ApiVersions)); ok {

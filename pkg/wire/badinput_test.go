@@ -52,7 +52,7 @@ func TestBadInputClosesTheConnectionForAReason(t *testing.T) {
 			if _, err := c.Write(test.bytes); err != nil {
 				t.Fatal(err)
 			}
-			c.Conn.(*net.TCPConn).CloseWrite()
+			_ = c.Conn.(*net.TCPConn).CloseWrite()
 			c.expectEOF()
 			metrics.expectClosed(t, test.reason)
 		})

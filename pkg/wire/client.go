@@ -169,7 +169,7 @@ func (c *Conn) send(ctx context.Context, req kmsg.Request) (*call, error) {
 	if !ok {
 		deadline = time.Now().Add(writeTimeout)
 	}
-	c.net.SetWriteDeadline(deadline)
+	_ = c.net.SetWriteDeadline(deadline) // fails only on a closed connection, which the write then tells
 	if _, err := c.net.Write(*buf); err != nil {
 		c.fail(fmt.Errorf("write: %w", err)) // A part may be on the wire: nothing can follow it.
 	}

@@ -218,7 +218,7 @@ func TestClientFallsBackToTheVersionOfApiVersionsThatAnOldServerNames(t *testing
 		if h.Version <= 2 {
 			return versionsFrame(frame)
 		}
-		resp := unsupportedApiVersions(VersionTable{{Key: int16(kmsg.ApiVersions), Max: 2}})
+		resp := unsupportedAPIVersions(VersionTable{{Key: int16(kmsg.ApiVersions), Max: 2}})
 		b := AppendResponse([]byte{0, 0, 0, 0}, Header{CorrelationID: h.CorrelationID}, resp)
 		binary.BigEndian.PutUint32(b, uint32(len(b)-4))
 		return b

@@ -28,9 +28,9 @@ func FuzzConnection(f *testing.F) {
 		client, server := net.Pipe()
 		s.ServeConn(server)
 		read := make(chan struct{})
-		go func() { io.Copy(io.Discard, client); close(read) }()
-		client.SetWriteDeadline(time.Now().Add(5 * time.Second))
-		client.Write(b)
+		go func() { _, _ = io.Copy(io.Discard, client); close(read) }()
+		_ = client.SetWriteDeadline(time.Now().Add(5 * time.Second))
+		_, _ = client.Write(b)
 		client.Close()
 		<-read
 		s.Close()

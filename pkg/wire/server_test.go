@@ -89,7 +89,7 @@ func dialRaw(t testing.TB, addr string) *rawClient {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { nc.Close() })
-	nc.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = nc.SetDeadline(time.Now().Add(20 * time.Second))
 	return &rawClient{t, nc, kmsg.NewRequestFormatter(kmsg.FormatterClientID("raw"))}
 }
 
@@ -177,7 +177,7 @@ func TestAnswersLeaveInRequestOrderWhateverOrderTheyAreGivenIn(t *testing.T) {
 			t.Fatalf("answer %d has correlation id %d and controller %d", want, correlation, resp.ControllerID)
 		}
 	}
-	if string(*reqs[0].ClientID) != "raw" || reqs[0].Principal != Anonymous || reqs[0].Listener != External {
+	if *reqs[0].ClientID != "raw" || reqs[0].Principal != Anonymous || reqs[0].Listener != External {
 		t.Fatalf("request is %+v", reqs[0])
 	}
 }

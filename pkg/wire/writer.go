@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"syscall"
 	"time"
 
@@ -192,7 +191,7 @@ func (s *sender) flush(more bool) error {
 			defer func() { setCork(s.tcp, false); s.corked = false }()
 		}
 	}
-	s.net.SetWriteDeadline(time.Now().Add(s.timeout))
+	_ = s.net.SetWriteDeadline(time.Now().Add(s.timeout))
 	if len(s.parts) > 0 {
 		var err error
 		if s.tcp != nil {
@@ -234,7 +233,7 @@ func (s *sender) sendFile(part Segment) error {
 	file := part.osFile()
 	for at := int64(0); at < part.Length; {
 		n := min(part.Length-at, sendfileStep)
-		s.net.SetWriteDeadline(time.Now().Add(s.timeout))
+		_ = s.net.SetWriteDeadline(time.Now().Add(s.timeout))
 		if err := sendFileRange(s.tcp, file, part.Offset+at, n); err != nil {
 			if errors.Is(err, errShortFile) {
 				err = io.ErrUnexpectedEOF
@@ -248,22 +247,3 @@ func (s *sender) sendFile(part Segment) error {
 
 // errShortFile says that a file ended inside of a promised range.
 var errShortFile = errors.New("file is shorter than the range")
-
-// copyFileRange is sendFileRange where the system has none that fits.
-func copyFileRange(w io.Writer, file *os.File, offset, length int64) error {
-	buf := make([]byte, min(length, copyStep))
-	for length > 0 {
-		n, err := file.ReadAt(buf[:min(length, copyStep)], offset)
-		if n == 0 {
-			if err == nil || errors.Is(err, io.EOF) {
-				err = errShortFile
-			}
-			return err
-		}
-		if _, err := w.Write(buf[:n]); err != nil {
-			return err
-		}
-		offset, length = offset+int64(n), length-int64(n)
-	}
-	return nil
-}

@@ -114,7 +114,7 @@ func archiveServer(t *testing.T, corrupt bool, files []string) *httptest.Server 
 	mux := http.NewServeMux()
 	srv := httptest.NewServer(mux)
 	t.Cleanup(srv.Close)
-	mux.HandleFunc("/archive", func(w http.ResponseWriter, _ *http.Request) { w.Write(archive.Bytes()) })
+	mux.HandleFunc("/archive", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(archive.Bytes()) })
 	mux.HandleFunc("/index", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintln(w, "releases:")
 		for _, v := range []string{"v1.36.1", "v1.37.0", "v1.37.1-rc.0", "v1.38.0", "v2.0.0"} {

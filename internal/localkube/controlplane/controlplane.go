@@ -179,7 +179,7 @@ func (c *ControlPlane) await(ctx context.Context, p *procs.Process, name, url st
 	}
 	client := &http.Client{Transport: transport, Timeout: 5 * time.Second}
 	defer client.CloseIdleConnections()
-	last := errors.New("no answer yet")
+	var last error
 	for {
 		resp, err := client.Get(url)
 		if err != nil {

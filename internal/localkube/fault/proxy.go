@@ -2,6 +2,7 @@ package fault
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"sync"
@@ -170,7 +171,7 @@ func (p *proxy) pump(dst, src net.Conn, d Direction) {
 			return
 		}
 		if c.data == nil {
-			if tcp, ok := dst.(*net.TCPConn); ok && c.err == io.EOF {
+			if tcp, ok := dst.(*net.TCPConn); ok && errors.Is(c.err, io.EOF) {
 				_ = tcp.CloseWrite()
 			} else {
 				reset(dst)

@@ -48,13 +48,12 @@ type runLog struct {
 
 // instance is one run of a container.
 type instance struct {
-	proc      *procs.Process
-	over      chan struct{} // closed when the process has ended and its output was read
-	ctx       context.Context
-	cancel    context.CancelFunc
-	probes    sync.WaitGroup
-	exec      *execution
-	killedFor string
+	proc   *procs.Process
+	over   chan struct{} // closed when the process has ended and its output was read
+	ctx    context.Context
+	cancel context.CancelFunc
+	probes sync.WaitGroup
+	exec   *execution
 
 	// guarded by the worker's mu
 	started   bool

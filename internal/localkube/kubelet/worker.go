@@ -93,7 +93,7 @@ func (w *worker) run() {
 			w.remove()
 			return
 		}
-		next := idle
+		var next time.Duration
 		if pod.DeletionTimestamp != nil {
 			if next = w.terminate(pod); next == 0 {
 				w.remove()

@@ -117,9 +117,9 @@ func TestPublishedStepsAreExactlyTheCommittedLog(t *testing.T) {
 				t.Fatalf("the image at %d is not that of the committed log", end)
 			}
 		}
-		fetch := func(max int) {
+		fetch := func(most int) {
 			f.heard(log.epoch)
-			if err := f.take(log.answer(f.position(), max)); err != nil {
+			if err := f.take(log.answer(f.position(), most)); err != nil {
 				t.Fatal(err)
 			}
 			check()

@@ -75,7 +75,7 @@ func (r *running) await(what string, cond func() bool) {
 	defer r.mu.Unlock()
 	for !cond() {
 		if !time.Now().Before(deadline) {
-			r.t.Fatalf("waited in vain: %s; state %+v, %d steps", what, r.Observer.State(), len(r.steps))
+			r.t.Fatalf("waited in vain: %s; state %+v, %d steps", what, r.State(), len(r.steps))
 		}
 		r.changed.Wait()
 	}

@@ -91,7 +91,7 @@ func produce(ctx context.Context, dir string) error {
 			return err
 		}
 		if !meta.IsStatusConditionPresentAndEqual(p.Status.Conditions, hwv1alpha1.PartitionInSync, metav1.ConditionTrue) {
-			return errors.New("Partition orders is not in sync")
+			return errors.New("the Partition orders is not in sync")
 		}
 		return nil
 	})
