@@ -1,6 +1,7 @@
 package observer
 
 import (
+	"errors"
 	"log/slog"
 	"net"
 	"slices"
@@ -82,7 +83,9 @@ func (q *fakeQuorum) stop(v *fakeVoter) {
 		return
 	}
 	v.server.Close()
-	<-v.ended
+	if err := <-v.ended; !errors.Is(err, wire.ErrServerClosed) {
+		q.t.Errorf("voter %s stopped serving: %v", v.addr, err)
+	}
 	v.server = nil
 	// Answers to a closed connection go nowhere, but are due.
 	q.mu.Lock()
