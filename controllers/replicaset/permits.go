@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	hwv1alpha1 "github.com/highwater-io/highwater/api/v1alpha1"
 	"github.com/highwater-io/highwater/controllers/cluster"
 	"github.com/highwater-io/highwater/controllers/specs"
 	"github.com/highwater-io/highwater/pkg/ident"
@@ -59,6 +60,18 @@ func votes(voters []cluster.VoterState, identity specs.Identity) bool {
 	return slices.ContainsFunc(voters, func(v cluster.VoterState) bool {
 		return v.ID == ident.NodeID(identity.NodeID) && v.DirectoryID == identity.DirectoryID && v.LogEndOffset > 0
 	})
+}
+
+// mayFormat asks the API server itself whether the claim is still as the pass read it, before a pod gets a permit: the
+// cache may be older than the mark, and a voter that formats a second time may vote a second time. When it is not, the
+// watch brings the newer claim.
+func (r *Reconciler) mayFormat(ctx context.Context, rs *hwv1alpha1.ReplicaSet, c claim) (bool, error) {
+	var now corev1.PersistentVolumeClaim
+	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(c.PersistentVolumeClaim), &now); err != nil {
+		return false, describe(client.IgnoreNotFound(err), "read", c.PersistentVolumeClaim)
+	}
+	identity, ok := specs.ClaimIdentity(rs, &now)
+	return ok && identity == c.Identity && now.DeletionTimestamp.IsZero(), nil
 }
 
 // withdrawPermit takes the permit from a pod whose claim is marked. The claim comes first: were the pod's permit

@@ -32,6 +32,17 @@ func (r *Reconciler) ensurePods(ctx context.Context, rs *hwv1alpha1.ReplicaSet, 
 			return nil, err
 		}
 		switch {
+		case pod == nil && !c.Formatted:
+			may, err := r.mayFormat(ctx, rs, c)
+			if err != nil {
+				return nil, err
+			}
+			if !may {
+				continue
+			}
+			if err := r.createPod(ctx, rs, wanted, p); err != nil {
+				return nil, err
+			}
 		case pod == nil:
 			if err := r.createPod(ctx, rs, wanted, p); err != nil {
 				return nil, err
