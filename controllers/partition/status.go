@@ -50,6 +50,11 @@ func status(f facts) hwv1alpha1.PartitionStatus {
 		next.DeletionPolicy = policyOf(f.p)
 	}
 	conditions := report.NewConditions(hwv1alpha1.KindPartition, f.p.Generation, before.Conditions, f.now)
+	if f.verdict.reason == hwv1alpha1.ReasonReplicaSetNotFound {
+		// A position in the log of a cluster that is gone. One of the same name that comes later counts from 0, and
+		// would else seem to be older than what is told here.
+		next.AsOf = nil
+	}
 	partition := f.committed()
 	switch {
 	case partition != nil:

@@ -79,6 +79,26 @@ func TestStatusIsAFixedPointOfTheFacts(t *testing.T) {
 	})
 }
 
+func TestAPositionInTheLogGoesWithItsReplicaSet(t *testing.T) {
+	p := member(0, func(p *hwv1alpha1.Partition) {
+		p.Status.TopicID = topicID.String()
+		p.Status.AsOf = &hwv1alpha1.MetadataPosition{Epoch: 7, Offset: 9000}
+	})
+	f := facts{p: &p, leftAfter: -1, defaultMinISR: 1, now: metav1.NewTime(time.Unix(100, 0))}
+	f.judge([]hwv1alpha1.Partition{p}, true)
+	if asOf := status(f).AsOf; asOf == nil || asOf.Offset != 9000 {
+		t.Errorf("asOf %+v of a ReplicaSet whose metadata is not known for the moment, want it kept", asOf)
+	}
+	f.judge([]hwv1alpha1.Partition{p}, false)
+	next := status(f)
+	if next.AsOf != nil {
+		t.Errorf("asOf %+v of a ReplicaSet that is gone, want none", next.AsOf)
+	}
+	if next.TopicID != topicID.String() {
+		t.Errorf("topic id %q, want it kept: the topic went with the ReplicaSet and is not made again in another", next.TopicID)
+	}
+}
+
 func TestStatusSaysWhatIsCommitted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := drawFacts(t)
