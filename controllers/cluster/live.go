@@ -92,8 +92,8 @@ func (l *live) request(ctx context.Context, request kmsg.Request) (kmsg.Response
 	return l.pool.Request(ctx, address, request)
 }
 
-// observe follows the metadata log. When that can't go on, it begins anew from the start of the log, and until it has
-// caught up again nothing is known.
+// observe follows the metadata log. When that can't go on, it begins anew from the start of the log; what was known
+// stands until it has caught up again.
 func (l *live) observe(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := l.follow(ctx)
