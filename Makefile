@@ -12,7 +12,6 @@ export GOTOOLCHAIN := local
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X github.com/highwater-io/highwater/internal/buildinfo.Version=$(VERSION)
 BIN := $(CURDIR)/bin
-KUBERNETES_VERSION := v1.37.2
 TOOL = go tool -modfile=hack/tools/go.mod
 LINT = go tool -modfile=hack/tools/lint/go.mod
 
@@ -34,7 +33,7 @@ help: ## This list.
 
 .PHONY: envtest
 envtest: ## Controllers on a real API server only; FOCUS=text picks specs.
-	KUBEBUILDER_ASSETS=$$(go run ./cmd/highwater dev assets) go test ./api/... ./controllers/... $(if $(FOCUS),-ginkgo.focus='$(FOCUS)')
+	KUBEBUILDER_ASSETS=$$(go run ./cmd/highwater dev assets) go test $(if $(FOCUS),./controllers -ginkgo.focus='$(FOCUS)',./api/... ./controllers/...)
 
 .PHONY: sim
 sim: ## Simulate 1,000 schedules each of the quorum and of the ISR protocol, with their mutants.
@@ -72,8 +71,8 @@ docs: build ## The reference page from the code.
 	go run ./hack/docgen
 
 .PHONY: generated-clean
-generated-clean: generate manifests docs ## Fail when generated files differ from what is committed.
-	git diff --exit-code -- api config docs/reference.md
+generated-clean: generate manifests docs chart-files ## Fail when generated files differ from what is committed.
+	git diff --exit-code -- api config docs/reference.md charts/highwater/files
 
 .PHONY: fmt
 fmt: ## Format the Go code.

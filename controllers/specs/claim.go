@@ -12,7 +12,7 @@ import (
 )
 
 // defaultVoterSize is the volume of a dedicated voter when the spec says nothing. A quorum at rest writes some
-// 15 MB a day, which nothing trims yet.
+// 12 MB a day, which nothing trims yet.
 var defaultVoterSize = resource.MustParse("1Gi")
 
 // Identity is what a claim says of the volume.
