@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/highwater-io/highwater/pkg/ident"
@@ -79,8 +80,10 @@ func (a *alterer) send(ctx context.Context, batch map[*replica]replication.Propo
 		}
 	case resp.ErrorCode != 0:
 		code = replication.Code(resp.ErrorCode)
-		// If it is about this node's registration, a heartbeat finds out now, and the life cycle registers anew.
-		a.broker.lifecycle.wake()
+		if resp.ErrorCode == kerr.StaleBrokerEpoch.Code && a.broker.epoch() >= 0 {
+			// A heartbeat finds out now, and the life cycle registers anew.
+			a.broker.lifecycle.wake()
+		}
 	default:
 		a.trouble = ""
 		for _, topic := range resp.Topics {
