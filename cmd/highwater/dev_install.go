@@ -140,7 +140,7 @@ func kubectl(ctx context.Context, cluster *localkube.Cluster, stdin []byte, args
 	var stdout, stderr bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(stdin), &stdout, &stderr
 	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("kubectl %s: %v: %s", args[0], err, bytes.TrimSpace(stderr.Bytes())) // not wrapped: its exit code is not ours
+		return "", fmt.Errorf("kubectl %s: %v: %s", args[0], err, bytes.TrimSpace(stderr.Bytes())) //nolint:errorlint // not wrapped: its exit code is not ours
 	}
 	return stdout.String(), nil
 }

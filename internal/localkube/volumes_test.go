@@ -79,7 +79,7 @@ func TestProjectedFilesFollowTheirObjects(t *testing.T) {
 	e.answers("", "a", "/read", "path", dir+"/permit")
 	e.eventually("the key that is no more to go", func() error {
 		if _, err := os.Lstat(conf + "/old"); !os.IsNotExist(err) {
-			return fmt.Errorf("it is there: %v", err)
+			return fmt.Errorf("it is there (error %v)", err) //nolint:errorlint // nil when it is there
 		}
 		return nil
 	})
@@ -123,7 +123,7 @@ func TestClaimKeepsItsDataAndGoesWhenUnused(t *testing.T) {
 	e.isGone(volume)
 	e.eventually("the directory to go", func() error {
 		if _, err := os.Stat(filepath.Dir(file)); !os.IsNotExist(err) {
-			return fmt.Errorf("it is there: %v", err)
+			return fmt.Errorf("it is there (error %v)", err) //nolint:errorlint // nil when it is there
 		}
 		return nil
 	})

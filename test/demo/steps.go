@@ -120,8 +120,11 @@ func (d *demo) pauseDataNodes(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, testscale.Duration(5*time.Second))
 		defer cancel()
 		err := workload.Probe(ctx, []string{addresses[*p.Status.Leader]}, partition)
-		if !errors.Is(err, kerr.NotEnoughReplicas) {
-			return "", fmt.Errorf("want NOT_ENOUGH_REPLICAS, got: %v", err)
+		switch {
+		case err == nil:
+			return "", errors.New("the write was taken, want NOT_ENOUGH_REPLICAS")
+		case !errors.Is(err, kerr.NotEnoughReplicas):
+			return "", fmt.Errorf("want NOT_ENOUGH_REPLICAS, got: %w", err)
 		}
 		return err.Error(), nil
 	})
