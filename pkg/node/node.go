@@ -10,6 +10,7 @@ import (
 	"net"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/highwater-io/highwater/internal/buildinfo"
 	"github.com/highwater-io/highwater/pkg/ident"
@@ -205,8 +206,23 @@ func (n *Node) serve(ctx context.Context) (err error) {
 		}
 	}
 	n.quorum.leave(stopping)
-	n.closeServers()
+	n.drainServers()
 	return nil
+}
+
+// drainTimeout is how long clients get to receive the answers that are under way when a node stops.
+const drainTimeout = time.Second
+
+// drainServers takes no more requests and lets those under way be answered. What still waits then, a fetch above
+// all, loses its connection.
+func (n *Node) drainServers() {
+	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
+	defer cancel()
+	var draining sync.WaitGroup
+	for _, server := range n.servers {
+		draining.Go(func() { _ = server.Shutdown(ctx) })
+	}
+	draining.Wait()
 }
 
 // listen binds every listener. Clients and peers of a broker are served once it has applied its own registration:

@@ -12,15 +12,12 @@ import (
 const (
 	CleanupPolicy               = "cleanup.policy"
 	CompressionType             = "compression.type"
-	FlushMessages               = "flush.messages"
-	FlushMs                     = "flush.ms"
 	MaxMessageBytes             = "max.message.bytes"
 	MessageTimestampType        = "message.timestamp.type"
 	MinInsyncReplicas           = "min.insync.replicas"
 	RetentionBytes              = "retention.bytes"
 	RetentionMs                 = "retention.ms"
 	SegmentBytes                = "segment.bytes"
-	SegmentMs                   = "segment.ms"
 	UncleanLeaderElectionEnable = "unclean.leader.election.enable"
 )
 
@@ -36,8 +33,6 @@ type Key struct {
 	only     []string // of ConfigTypeString and each member of ConfigTypeList: what is accepted
 }
 
-const maxLong = "9223372036854775807"
-
 // table is sorted by name.
 var table = []Key{
 	{
@@ -47,14 +42,6 @@ var table = []Key{
 	{
 		Name: CompressionType, Type: kmsg.ConfigTypeString, Default: "producer", Synonym: "compression.type", only: []string{"producer"},
 		Doc: "Batches are kept as the producer compressed them; \"producer\" is the only value.",
-	},
-	{
-		Name: FlushMessages, Type: kmsg.ConfigTypeLong, Default: maxLong, Synonym: "log.flush.interval.messages", min: 1, max: math.MaxInt64,
-		Doc: "After how many records the log is synced to the disk. The default leaves that to replication and the operating system.",
-	},
-	{
-		Name: FlushMs, Type: kmsg.ConfigTypeLong, Default: maxLong, Synonym: "log.flush.interval.ms", min: 0, max: math.MaxInt64,
-		Doc: "After how many milliseconds records are synced to the disk at the latest. The default leaves that to replication and the operating system.",
 	},
 	{
 		Name: MaxMessageBytes, Type: kmsg.ConfigTypeInt, Default: "1048588", Synonym: "message.max.bytes", min: 0, max: math.MaxInt32,
@@ -82,10 +69,6 @@ var table = []Key{
 		Doc: "The size in bytes at which a segment is closed and the next one begun. Retention drops whole segments.",
 	},
 	{
-		Name: SegmentMs, Type: kmsg.ConfigTypeLong, Default: "604800000", Synonym: "log.roll.ms", min: 1, max: math.MaxInt64,
-		Doc: "After how many milliseconds a segment is closed though it is not full, so that retention can drop it.",
-	},
-	{
 		Name: UncleanLeaderElectionEnable, Type: kmsg.ConfigTypeBoolean, Default: "false", Synonym: "unclean.leader.election.enable",
 		Doc: "Whether a replica that is not in sync may lead when no other can. It loses records that were acknowledged.",
 	},
@@ -94,11 +77,11 @@ var table = []Key{
 // notYet are Kafka's other topic keys, so that refusing one can say that the key is real.
 var notYet = []string{
 	"compression.gzip.level", "compression.lz4.level", "compression.zstd.level", "delete.retention.ms",
-	"file.delete.delay.ms", "follower.replication.throttled.replicas", "index.interval.bytes",
+	"file.delete.delay.ms", "flush.messages", "flush.ms", "follower.replication.throttled.replicas", "index.interval.bytes",
 	"leader.replication.throttled.replicas", "local.retention.bytes", "local.retention.ms", "max.compaction.lag.ms",
 	"message.timestamp.after.max.ms", "message.timestamp.before.max.ms", "min.cleanable.dirty.ratio",
 	"min.compaction.lag.ms", "preallocate", "remote.copy.disable", "remote.log.delete.on.disable",
-	"remote.storage.enable", "segment.index.bytes", "segment.jitter.ms",
+	"remote.storage.enable", "segment.index.bytes", "segment.jitter.ms", "segment.ms",
 }
 
 // Keys returns the table, sorted by name. The caller must not change it.

@@ -1,7 +1,6 @@
 package topicconfig
 
 import (
-	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -41,7 +40,7 @@ func TestValidate(t *testing.T) {
 		{SegmentBytes, "1048576", ""},
 		{SegmentBytes, "1048575", "must be at least 1048576"},
 		{MaxMessageBytes, "0", ""},
-		{FlushMessages, "0", "must be at least 1"},
+		{MinInsyncReplicas, "0", "must be at least 1"},
 		{UncleanLeaderElectionEnable, "TRUE", ""},
 		{UncleanLeaderElectionEnable, "yes", "expected true or false"},
 		{CleanupPolicy, "delete", ""},
@@ -76,8 +75,8 @@ func TestValuesPreferTheTopicThenTheNodeThenKafka(t *testing.T) {
 	topic := map[string]string{RetentionMs: "-1", UncleanLeaderElectionEnable: "true"}
 	got, err := node.Values(func(name string) (string, bool) { v, ok := topic[name]; return v, ok })
 	want := Values{
-		FlushMessages: math.MaxInt64, FlushMs: math.MaxInt64, MaxMessageBytes: 1048588, MinInsyncReplicas: 2,
-		RetentionBytes: -1, RetentionMs: -1, SegmentBytes: 1 << 30, SegmentMs: 604800000, UncleanLeaderElection: true,
+		MaxMessageBytes: 1048588, MinInsyncReplicas: 2,
+		RetentionBytes: -1, RetentionMs: -1, SegmentBytes: 1 << 30, UncleanLeaderElection: true,
 	}
 	if err != nil || got != want {
 		t.Errorf("got %+v, %v; want %+v", got, err, want)
@@ -99,7 +98,7 @@ func TestDefaultsAreCheckedAsTopicConfigsAre(t *testing.T) {
 	if err := (Defaults{MinInsyncReplicas: "0"}).Validate(); err == nil || !strings.Contains(err.Error(), MinInsyncReplicas) {
 		t.Errorf("got %v", err)
 	}
-	if err := (Defaults{MinInsyncReplicas: "3", SegmentMs: "5"}).Validate(); err != nil {
+	if err := (Defaults{MinInsyncReplicas: "3", RetentionMs: "5"}).Validate(); err != nil {
 		t.Error(err)
 	}
 }

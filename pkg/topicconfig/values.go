@@ -52,14 +52,11 @@ func (d Defaults) Value(key Key, topic Get) (string, kmsg.ConfigSource) {
 
 // Values are a topic's configs as numbers, for the code that acts on them.
 type Values struct {
-	FlushMessages         int64 // math.MaxInt64: never by count
-	FlushMs               int64 // math.MaxInt64: never by time
 	MaxMessageBytes       int32
 	MinInsyncReplicas     int32 // as set; what counts is no more than the number of replicas
 	RetentionBytes        int64 // -1: no limit
 	RetentionMs           int64 // -1: no limit
 	SegmentBytes          int32
-	SegmentMs             int64
 	UncleanLeaderElection bool
 }
 
@@ -103,14 +100,11 @@ func (d Defaults) Values(topic Get) (Values, error) {
 	text(CompressionType)
 	text(MessageTimestampType)
 	return Values{
-		FlushMessages:         number(FlushMessages),
-		FlushMs:               number(FlushMs),
 		MaxMessageBytes:       small(MaxMessageBytes),
 		MinInsyncReplicas:     small(MinInsyncReplicas),
 		RetentionBytes:        number(RetentionBytes),
 		RetentionMs:           number(RetentionMs),
 		SegmentBytes:          small(SegmentBytes),
-		SegmentMs:             number(SegmentMs),
 		UncleanLeaderElection: unclean,
 	}, first
 }

@@ -61,7 +61,7 @@ func TestIncrementalAlterConfigs(t *testing.T) {
 	twice.Resources = append(twice.Resources, twice.Resources[0])
 	validate := configRequest("a", configOp(opSet, "retention.ms", "1"))
 	validate.ValidateOnly = true
-	const before = "flush.ms=9 segment.ms=8"
+	const before = "max.message.bytes=8 retention.bytes=9"
 	for _, c := range []struct {
 		what    string
 		request *kmsg.IncrementalAlterConfigsRequest
@@ -69,24 +69,24 @@ func TestIncrementalAlterConfigs(t *testing.T) {
 		message string
 		after   string
 	}{
-		{"set", configRequest("a", configOp(opSet, "retention.ms", "1"), configOp(opSet, "flush.ms", "2")), nil, "", "flush.ms=2 retention.ms=1 segment.ms=8"},
-		{"delete", configRequest("a", configOp(opDelete, "flush.ms")), nil, "", "segment.ms=8"},
+		{"set", configRequest("a", configOp(opSet, "retention.ms", "1"), configOp(opSet, "retention.bytes", "2")), nil, "", "max.message.bytes=8 retention.bytes=2 retention.ms=1"},
+		{"delete", configRequest("a", configOp(opDelete, "retention.bytes")), nil, "", "max.message.bytes=8"},
 		{"delete what is not set", configRequest("a", configOp(opDelete, "retention.ms")), nil, "", before},
-		{"set what is set", configRequest("a", configOp(opSet, "flush.ms", "9")), nil, "", before},
+		{"set what is set", configRequest("a", configOp(opSet, "retention.bytes", "9")), nil, "", before},
 		{"append", configRequest("a", configOp(opAppend, "cleanup.policy", "delete")), nil, "", "cleanup.policy=delete " + before},
 		{"append what can't be", configRequest("a", configOp(opAppend, "cleanup.policy", "compact")), kerr.InvalidConfig, "delete", before},
 		{"subtract all", configRequest("a", configOp(opSubtract, "cleanup.policy", "delete")), kerr.InvalidConfig, "must be one or more of", before},
-		{"append to a number", configRequest("a", configOp(opAppend, "flush.ms", "1")), kerr.InvalidConfig, "not LIST", before},
+		{"append to a number", configRequest("a", configOp(opAppend, "retention.bytes", "1")), kerr.InvalidConfig, "not LIST", before},
 		{"append to what is unknown", configRequest("a", configOp(opAppend, "no.such", "1")), kerr.InvalidConfig, "unknown", before},
-		{"one bad of two", configRequest("a", configOp(opSet, "flush.ms", "1"), configOp(opSet, "segment.ms", "no")), kerr.InvalidConfig, "segment.ms", before},
+		{"one bad of two", configRequest("a", configOp(opSet, "retention.bytes", "1"), configOp(opSet, "max.message.bytes", "no")), kerr.InvalidConfig, "max.message.bytes", before},
 		{"unknown key", configRequest("a", configOp(opSet, "no.such", "1")), kerr.InvalidConfig, "unknown", before},
 		{"delete of an unknown key", configRequest("a", configOp(opDelete, "no.such")), kerr.InvalidConfig, "unknown", before},
 		{"Kafka's key that is not here yet", configRequest("a", configOp(opSet, "remote.storage.enable", "true")), kerr.InvalidConfig, "not supported", before},
-		{"null", configRequest("a", configOp(opSet, "flush.ms")), kerr.InvalidRequest, "Null value", before},
-		{"key twice", configRequest("a", configOp(opSet, "flush.ms", "1"), configOp(opDelete, "flush.ms")), kerr.InvalidRequest, "duplicate config keys", before},
-		{"unknown operation", configRequest("a", configOp(7, "flush.ms", "1")), kerr.InvalidRequest, "operation 7", before},
-		{"unknown topic", configRequest("b", configOp(opSet, "flush.ms", "1")), kerr.UnknownTopicOrPartition, "does not exist", before},
-		{"no topic", configRequest("", configOp(opSet, "flush.ms", "1")), kerr.InvalidRequest, "Default topic resources", before},
+		{"null", configRequest("a", configOp(opSet, "retention.bytes")), kerr.InvalidRequest, "Null value", before},
+		{"key twice", configRequest("a", configOp(opSet, "retention.bytes", "1"), configOp(opDelete, "retention.bytes")), kerr.InvalidRequest, "duplicate config keys", before},
+		{"unknown operation", configRequest("a", configOp(7, "retention.bytes", "1")), kerr.InvalidRequest, "operation 7", before},
+		{"unknown topic", configRequest("b", configOp(opSet, "retention.bytes", "1")), kerr.UnknownTopicOrPartition, "does not exist", before},
+		{"no topic", configRequest("", configOp(opSet, "retention.bytes", "1")), kerr.InvalidRequest, "Default topic resources", before},
 		{"broker", resource(kmsg.ConfigResourceTypeBroker, "1"), kerr.InvalidConfig, "ReplicaSet", before},
 		{"all brokers", resource(kmsg.ConfigResourceTypeBroker, ""), kerr.InvalidConfig, "ReplicaSet", before},
 		{"group", resource(kmsg.ConfigResourceTypeGroupConfig, "g"), kerr.InvalidRequest, "type 32", before},
@@ -97,7 +97,7 @@ func TestIncrementalAlterConfigs(t *testing.T) {
 		t.Run(c.what, func(t *testing.T) {
 			h := newHarness(t, testConfig())
 			h.start(1)
-			h.createTopics(createRequest(automatic("a", 1, 1, "flush.ms", "9", "segment.ms", "8")))
+			h.createTopics(createRequest(automatic("a", 1, 1, "retention.bytes", "9", "max.message.bytes", "8")))
 			want := int16(0)
 			if c.want != nil {
 				want = c.want.Code

@@ -255,7 +255,7 @@ func TestDecisionsAreDeterministic(t *testing.T) {
 				all = metadata.Encode(all, r)
 			}
 		}
-		add(h.take(h.c.CreateTopics(h.now, createRequest(automatic("a", 20, 3, "retention.ms", "5", "flush.ms", "7"), automatic("b", 3, 2)))))
+		add(h.take(h.c.CreateTopics(h.now, createRequest(automatic("a", 20, 3, "retention.ms", "5", "retention.bytes", "7"), automatic("b", 3, 2)))))
 		add(h.run(5*time.Second, 3, 5))
 		add(h.run(5*time.Second, 1, 2, 3))
 		return string(all)

@@ -101,14 +101,14 @@ func TestCreateTopicAnswersWhatItMade(t *testing.T) {
 	cfg.TopicDefaults = map[string]string{"min.insync.replicas": "2"}
 	h := newHarness(t, cfg)
 	h.start(1, 2, 3)
-	got := h.createTopics(createRequest(automatic("a", -1, -1, "segment.ms", "7", "retention.ms", "5")))[0] // KIP-464
+	got := h.createTopics(createRequest(automatic("a", -1, -1, "retention.bytes", "7", "retention.ms", "5")))[0] // KIP-464
 	if got.ErrorCode != 0 || got.NumPartitions != 4 || got.ReplicationFactor != 2 {
 		t.Fatalf("got %+v", got)
 	}
 	if want := "TOPIC CONFIG CONFIG" + strings.Repeat(" PARTITION", 4); kinds(h.log) != want {
 		t.Errorf("got %s, want %s", kinds(h.log), want)
 	}
-	if first := h.log[1].(*metadata.ConfigRecord); first.Name != "retention.ms" {
+	if first := h.log[1].(*metadata.ConfigRecord); first.Name != "retention.bytes" {
 		t.Errorf("configs begin with %s", first.Name)
 	}
 	topic, ok := h.committed.Topic("a")
@@ -129,7 +129,7 @@ func TestCreateTopicAnswersWhatItMade(t *testing.T) {
 	for _, c := range got.Configs {
 		configs[c.Name] = fmt.Sprintf("%s/%d", *c.Value, c.Source)
 	}
-	for key, want := range map[string]string{"retention.ms": "5/1", "segment.ms": "7/1", "min.insync.replicas": "2/4", "max.message.bytes": "1048588/5"} {
+	for key, want := range map[string]string{"retention.ms": "5/1", "retention.bytes": "7/1", "min.insync.replicas": "2/4", "max.message.bytes": "1048588/5"} {
 		if configs[key] != want {
 			t.Errorf("%s is answered %s, want %s", key, configs[key], want)
 		}
