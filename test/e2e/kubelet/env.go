@@ -27,7 +27,9 @@ type env struct {
 
 	// kustomization is the folder that was applied.
 	kustomization string
-	namespaces    []string
+	// configCopy is its parent where that is a copy.
+	configCopy string
+	namespaces []string
 }
 
 // restrictedNamespace makes a namespace in which the API server refuses every pod that is not restricted.
@@ -98,6 +100,11 @@ func (e *env) cleanUp(ctx context.Context) {
 	}
 	if e.kustomization != "" {
 		if _, err := e.Kubectl(ctx, "delete", "--ignore-not-found", "--timeout=60s", "-k", e.kustomization); err != nil {
+			cluster.Say("%v", err)
+		}
+	}
+	if e.configCopy != "" {
+		if err := os.RemoveAll(e.configCopy); err != nil {
 			cluster.Say("%v", err)
 		}
 	}

@@ -53,6 +53,7 @@ func (e *env) configFolder() (string, error) {
 	if err != nil {
 		return "", err
 	}
+	e.configCopy = dir
 	if err := os.CopyFS(dir, os.DirFS(config)); err != nil {
 		return "", err
 	}
