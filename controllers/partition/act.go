@@ -26,6 +26,8 @@ const (
 type outcome struct {
 	// made says that the controller took a request that makes partitions.
 	made bool
+	// exists says that somebody else had made the topic, or an earlier request of ours whose answer was lost.
+	exists bool
 	// refused is the controller's refusal.
 	refused error
 	// again is when to look again at the latest, 0 for when something changes.
@@ -43,7 +45,7 @@ func carryOut(ctx context.Context, admin cluster.Admin, topic string, what plan)
 	case what.create != nil:
 		err = admin.CreateTopic(ctx, *what.create)
 		if errors.Is(err, kerr.TopicAlreadyExists) {
-			return outcome{again: afterRequest} // The metadata will tell.
+			return outcome{exists: true, again: afterRequest} // The metadata will tell.
 		}
 		made = err == nil
 	case what.grow != nil:

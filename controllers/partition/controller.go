@@ -121,8 +121,8 @@ func (r *Reconciler) keep(ctx context.Context, p *hwv1alpha1.Partition, set *hwv
 	f.judge(siblings, set != nil)
 	if connected && f.verdict.accepted() && f.state.Image != nil && f.state.Reach == cluster.Following {
 		asked = carryOut(ctx, connection.Admin(), f.family.topic, f.family.planFor(p, f.state.Image))
-		f.refused, f.asked = asked.refused, asked.made
-		if asked.made {
+		f.refused, f.asked, f.foreign = asked.refused, asked.made, asked.exists
+		if asked.made || asked.exists {
 			// The answer came after the commit, which may be here already.
 			f.state = connection.State()
 			f.judge(siblings, true)
@@ -180,7 +180,9 @@ func (r *Reconciler) tell(ctx context.Context, f *facts) (wait time.Duration, er
 	if partition != nil {
 		if fresh, shrunk := newShrink(&p.Status, &next, now); shrunk {
 			if isWaiting {
-				r.writeShrink(ctx, p, next.TopicID, waiting, p.Status.Replicas)
+				if err := r.writeShrink(ctx, p, next.TopicID, waiting, p.Status.Replicas); err != nil {
+					return 0, err
+				}
 			}
 			waiting, isWaiting = fresh, true
 			r.shrinks.put(p.UID, fresh)
@@ -188,7 +190,9 @@ func (r *Reconciler) tell(ctx context.Context, f *facts) (wait time.Duration, er
 	}
 	if isWaiting {
 		if wait = factPatience - now.Sub(waiting.since); wait <= 0 || waiting.explained(next.Replicas) {
-			r.writeShrink(ctx, p, next.TopicID, waiting, next.Replicas)
+			if err := r.writeShrink(ctx, p, next.TopicID, waiting, next.Replicas); err != nil {
+				return 0, err
+			}
 			wait = 0
 		}
 	}
@@ -199,13 +203,18 @@ func (r *Reconciler) tell(ctx context.Context, f *facts) (wait time.Duration, er
 		offset, epoch := f.state.Image.Position()
 		next.AsOf = &hwv1alpha1.MetadataPosition{Epoch: int32(epoch), Offset: int64(offset)}
 	}
-	r.Events.Write(ctx, hwv1alpha1.KindPartition, p, events(&p.Status, &next, partition)...)
+	if err := r.Events.Write(ctx, hwv1alpha1.KindPartition, p, events(&p.Status, &next, partition)...); err != nil {
+		return 0, err
+	}
 	return wait, r.Statuses.Apply(ctx, p, &next)
 }
 
-func (r *Reconciler) writeShrink(ctx context.Context, p *hwv1alpha1.Partition, topicID string, s shrink, replicas []hwv1alpha1.ReplicaStatus) {
-	r.Events.Write(ctx, hwv1alpha1.KindPartition, p, shrinkEvent(topicID, s, replicas))
+func (r *Reconciler) writeShrink(ctx context.Context, p *hwv1alpha1.Partition, topicID string, s shrink, replicas []hwv1alpha1.ReplicaStatus) error {
+	if err := r.Events.Write(ctx, hwv1alpha1.KindPartition, p, shrinkEvent(topicID, s, replicas)); err != nil {
+		return err
+	}
 	r.shrinks.drop(p.UID)
+	return nil
 }
 
 // earliest of two durations of which 0 means never.

@@ -36,7 +36,9 @@ func (r *Reconciler) finish(ctx context.Context, p *hwv1alpha1.Partition, set *h
 		if again > 0 {
 			return ctrl.Result{RequeueAfter: again}, nil
 		}
-		r.Events.Write(ctx, hwv1alpha1.KindPartition, p, event)
+		if err := r.Events.Write(ctx, hwv1alpha1.KindPartition, p, event); err != nil {
+			return ctrl.Result{}, err
+		}
 	}
 	changed := p.DeepCopy()
 	controllerutil.RemoveFinalizer(changed, finalizer)

@@ -28,7 +28,9 @@ type facts struct {
 	refused error
 	// asked says that this pass asked for the partition and the controller took it.
 	asked bool
-	state cluster.State
+	// foreign says that this pass asked for the topic and it was there already.
+	foreign bool
+	state   cluster.State
 	// shrink finds the leader's reason why a replica left; see cluster.FactBook.
 	shrink func(partition ident.TopicPartition, replica ident.NodeID, after, until int32) (cluster.Fact, bool)
 	// leftAfter is the partition epoch after which replicas left whose reason is still awaited, -1 for none.
@@ -62,7 +64,7 @@ func status(f facts) hwv1alpha1.PartitionStatus {
 		setISRConditions(conditions, next.Replicas, next.ISR, *next.MinInSyncReplicas)
 	case f.state.Image != nil && before.TopicID == "":
 		next.Origin = ""
-		if f.verdict.accepted() {
+		if f.verdict.accepted() && !f.foreign {
 			next.Origin = hwv1alpha1.OriginCreated // the intent; see intends
 		}
 		setAll(conditions, f)
@@ -109,9 +111,12 @@ func mirror(f facts, partition *metadata.Partition, next *hwv1alpha1.PartitionSt
 }
 
 // origin says who made a partition that is seen for the first time. It was made for p only when the intent was on
-// record and the controller did not refuse it since.
+// record and the controller did not refuse it since. In doubt it was adopted: an adopted topic is never deleted.
 func origin(f facts) hwv1alpha1.Origin {
-	if f.asked {
+	switch {
+	case f.foreign:
+		return hwv1alpha1.OriginAdopted
+	case f.asked:
 		return hwv1alpha1.OriginCreated
 	}
 	for _, condition := range f.p.Status.Conditions {

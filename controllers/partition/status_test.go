@@ -61,6 +61,7 @@ func drawFacts(t *rapid.T) facts {
 	if rapid.Bool().Draw(t, "refused") {
 		f.refused = &cluster.RefusedError{Code: kerr.InvalidConfig}
 	}
+	f.foreign = rapid.Bool().Draw(t, "foreign")
 	f.judge(members, rapid.Bool().Draw(t, "has ReplicaSet"))
 	return f
 }
@@ -124,4 +125,28 @@ func TestStatusSaysWhatIsCommitted(t *testing.T) {
 			t.Fatalf("ISR %v, min ISR %d, conditions %+v", next.ISR, *next.MinInSyncReplicas, next.Conditions)
 		}
 	})
+}
+
+// A client may make the topic between the intent and the request. It must not be taken for one of ours: with
+// deletionPolicy Delete it would be deleted.
+func TestATopicThatWasThereBeforeTheRequestIsAdopted(t *testing.T) {
+	intended := func(p *hwv1alpha1.Partition) { p.Status.Origin = hwv1alpha1.OriginCreated }
+	for _, row := range []struct {
+		name    string
+		exist   int32
+		foreign bool
+		want    hwv1alpha1.Origin
+	}{
+		{"seen, made by the request", 1, false, hwv1alpha1.OriginCreated},
+		{"seen, there before the request", 1, true, hwv1alpha1.OriginAdopted},
+		{"not seen yet, there before the request", 0, true, ""},
+	} {
+		p := member(0, intended)
+		f := facts{p: &p, leftAfter: -1, defaultMinISR: 1, now: metav1.NewTime(time.Unix(100, 0)), foreign: row.foreign}
+		f.state.Image = image(row.exist, nil)
+		f.judge([]hwv1alpha1.Partition{p}, true)
+		if got := status(f).Origin; got != row.want {
+			t.Errorf("%s: origin %q, want %q", row.name, got, row.want)
+		}
+	}
 }

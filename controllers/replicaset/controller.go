@@ -226,6 +226,8 @@ func (r *Reconciler) writeStatus(ctx context.Context, f facts) error {
 		offset, epoch := f.state.Image.Position()
 		next.AsOf = &hwv1alpha1.MetadataPosition{Epoch: int32(epoch), Offset: int64(offset)}
 	}
-	r.Events.Write(ctx, hwv1alpha1.KindReplicaSet, f.rs, events(before, &next)...)
+	if err := r.Events.Write(ctx, hwv1alpha1.KindReplicaSet, f.rs, events(before, &next)...); err != nil {
+		return err
+	}
 	return r.Statuses.Apply(ctx, f.rs, &next)
 }

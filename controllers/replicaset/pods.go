@@ -95,13 +95,12 @@ func (r *Reconciler) deleteEndedPod(ctx context.Context, rs *hwv1alpha1.ReplicaS
 	if err != nil {
 		return describe(err, "delete", pod)
 	}
-	r.Events.Write(ctx, hwv1alpha1.KindReplicaSet, rs, report.Event{
+	return r.Events.Write(ctx, hwv1alpha1.KindReplicaSet, rs, report.Event{
 		Reason:  hwv1alpha1.EventPodReplaced,
 		Warning: true,
 		Message: fmt.Sprintf("pod %s had ended (%s) and is made anew", pod.Name, strings.TrimSpace(string(pod.Status.Phase)+" "+pod.Status.Reason)),
 		Key:     string(pod.UID),
 	})
-	return nil
 }
 
 // noteBadVolume tells of a node that stopped because its volume is not the one that it should have.

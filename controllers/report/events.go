@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -48,16 +49,23 @@ func NewEvents(writer client.Writer) *Events {
 	return &Events{writer: writer, instance: host, now: time.Now}
 }
 
-// Write writes events about an object. An event that was written before is left alone. One that can't be written is
-// logged and lost: what it tells also stands in the status.
-func (e *Events) Write(ctx context.Context, kind string, object client.Object, events ...Event) {
+// Write writes events about an object. An event that was written before is left alone. The error is of those that
+// another try may get written: a caller that finds its events in the difference to a status returns it before it writes
+// that status. What the API server will never take is logged and lost, since what it tells also stands in the status.
+func (e *Events) Write(ctx context.Context, kind string, object client.Object, events ...Event) error {
+	var errs []error
 	for _, event := range events {
 		err := e.writer.Create(ctx, e.build(kind, object, event))
 		if err == nil || apierrors.IsAlreadyExists(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 			continue
 		}
-		log.FromContext(ctx).Error(err, "event not written", "reason", event.Reason, "note", event.Message)
+		if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsNotFound(err) || apierrors.IsBadRequest(err) {
+			log.FromContext(ctx).Error(err, "event not written", "reason", event.Reason, "note", event.Message)
+			continue
+		}
+		errs = append(errs, fmt.Errorf("write event %s: %w", event.Reason, err))
 	}
+	return errors.Join(errs...)
 }
 
 func (e *Events) build(kind string, object client.Object, event Event) *eventsv1.Event {

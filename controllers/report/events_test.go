@@ -1,12 +1,16 @@
 package report
 
 import (
+	"context"
 	"regexp"
 	"strings"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	hwv1alpha1 "github.com/highwater-io/highwater/api/v1alpha1"
 )
@@ -50,6 +54,37 @@ func TestEventsOfLongNamesAreValid(t *testing.T) {
 		}
 		if event.Regarding.APIVersion != "replication.highwater.dev/v1alpha1" || event.Regarding.Kind != "Partition" || event.Regarding.UID == "" {
 			t.Errorf("regarding %+v", event.Regarding)
+		}
+	}
+}
+
+// refusing is a client.Writer whose Create fails.
+type refusing struct {
+	client.Writer
+	err error
+}
+
+func (r refusing) Create(context.Context, client.Object, ...client.CreateOption) error { return r.err }
+
+// An event that a later try may get written must hold the status back, or nobody would find it missing.
+func TestOnlyAnEventThatMayYetBeWrittenIsAnError(t *testing.T) {
+	resource := schema.GroupResource{Group: "events.k8s.io", Resource: "events"}
+	for _, row := range []struct {
+		name  string
+		err   error
+		again bool
+	}{
+		{"written", nil, false},
+		{"written before", apierrors.NewAlreadyExists(resource, "e"), false},
+		{"forbidden", apierrors.NewForbidden(resource, "e", nil), false},
+		{"too many requests", apierrors.NewTooManyRequests("slow down", 1), true},
+		{"server is away", apierrors.NewServiceUnavailable("away"), true},
+		{"connection lost", context.DeadlineExceeded, true},
+	} {
+		events := NewEvents(refusing{err: row.err})
+		err := events.Write(t.Context(), hwv1alpha1.KindPartition, partition("orders", "1"), Event{Reason: hwv1alpha1.EventLeaderLost})
+		if (err != nil) != row.again {
+			t.Errorf("%s: error %v, want one: %v", row.name, err, row.again)
 		}
 	}
 }
