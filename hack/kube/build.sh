@@ -27,8 +27,7 @@ work=$(mktemp -d "$out/.build-XXXXXX")
 trap 'rm -rf "$work"; kill "$ticker" 2>/dev/null || true' EXIT
 started=$SECONDS
 (while sleep 10; do
-  printf 'building Kubernetes %s (%s): %d s, build cache %s\n' "$version" "$kind" $((SECONDS - started)) \
-    "$(du -sh "$(go env GOCACHE)" 2>/dev/null | cut -f1)" >&2
+  printf 'building Kubernetes %s (%s): %d s\n' "$version" "$kind" $((SECONDS - started)) >&2
 done) &
 ticker=$!
 go build -trimpath -buildvcs=false -ldflags "$ldflags" -o "$work/$kind" "./$kind"
