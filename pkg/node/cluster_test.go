@@ -67,6 +67,36 @@ func testUUID(kind byte, id ident.NodeID) ident.UUID { return ident.UUID{0: kind
 // newCluster starts voters with ids from 1000 on and data nodes with ids from 0 on.
 func newCluster(t *testing.T, voters, data int) *testCluster {
 	t.Helper()
+	c := emptyCluster(t)
+	for i := range voters {
+		config := c.baseConfig(ident.NodeID(1000 + i))
+		c.vote(&config)
+		c.add(config)
+	}
+	for i := range data {
+		config := c.baseConfig(ident.NodeID(i))
+		c.holdData(&config)
+		c.add(config)
+	}
+	c.startAll()
+	return c
+}
+
+// newCombinedCluster starts nodes with ids from 0 on that vote and hold data.
+func newCombinedCluster(t *testing.T, nodes int) *testCluster {
+	t.Helper()
+	c := emptyCluster(t)
+	for i := range nodes {
+		config := c.baseConfig(ident.NodeID(i))
+		c.vote(&config)
+		c.holdData(&config)
+		c.add(config)
+	}
+	c.startAll()
+	return c
+}
+
+func emptyCluster(t *testing.T) *testCluster {
 	c := &testCluster{t: t, dir: t.TempDir(), nodes: map[ident.NodeID]*testNode{}}
 	c.shared = SharedConfig{
 		ClusterID: ident.UUID{0: 7, 15: 200},
@@ -74,34 +104,36 @@ func newCluster(t *testing.T, voters, data int) *testCluster {
 			ReplicaLagTimeMax: Duration(2 * time.Second), MinInSyncReplicas: 1, ReplicationFactor: 1, Partitions: 1,
 		},
 	}
-	var configs []Config
-	for i := range voters {
-		id := ident.NodeID(1000 + i)
-		config := c.baseConfig(id)
-		config.Voter = true
-		config.ControllerListener = freeAddress(t)
-		config.AdvertisedController = config.ControllerListener
-		host, port, err := splitAddress(config.ControllerListener)
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.shared.Voters = append(c.shared.Voters, VoterConfig{ID: id, DirectoryID: config.DirectoryID, Host: host, Port: int(port)})
-		configs = append(configs, config)
-	}
-	for i := range data {
-		config := c.baseConfig(ident.NodeID(i))
-		config.Data = true
-		config.InternalListener, config.ExternalListener = freeAddress(t), freeAddress(t)
-		config.AdvertisedInternal, config.AdvertisedExternal = config.InternalListener, config.ExternalListener
-		configs = append(configs, config)
-	}
-	for _, config := range configs {
-		config.Shared = c.shared
-		c.nodes[config.NodeID] = &testNode{config: config}
-		c.start(config.NodeID)
-	}
-	t.Cleanup(c.stopAll)
 	return c
+}
+
+func (c *testCluster) vote(config *Config) {
+	c.t.Helper()
+	config.Voter = true
+	config.ControllerListener = freeAddress(c.t)
+	config.AdvertisedController = config.ControllerListener
+	host, port, err := splitAddress(config.ControllerListener)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.shared.Voters = append(c.shared.Voters, VoterConfig{ID: config.NodeID, DirectoryID: config.DirectoryID, Host: host, Port: int(port)})
+}
+
+func (c *testCluster) holdData(config *Config) {
+	config.Data = true
+	config.InternalListener, config.ExternalListener = freeAddress(c.t), freeAddress(c.t)
+	config.AdvertisedInternal, config.AdvertisedExternal = config.InternalListener, config.ExternalListener
+}
+
+func (c *testCluster) add(config Config) { c.nodes[config.NodeID] = &testNode{config: config} }
+
+// startAll starts every node once the voters are known.
+func (c *testCluster) startAll() {
+	for id, n := range c.nodes {
+		n.config.Shared = c.shared
+		c.start(id)
+	}
+	c.t.Cleanup(c.stopAll)
 }
 
 func (c *testCluster) baseConfig(id ident.NodeID) Config {
@@ -363,6 +395,31 @@ func TestThreeVotersAndThreeDataNodesSurviveTheLossOfALeader(t *testing.T) {
 	}
 	c.createTopic("later", 3, 2, nil)
 	c.consume("orders", 250)
+}
+
+func TestCombinedNodesVoteAndHoldData(t *testing.T) {
+	c := newCombinedCluster(t, 3)
+	c.waitReady(0, 1, 2)
+	two := "2"
+	c.createTopic("orders", 1, 3, map[string]*string{"min.insync.replicas": &two})
+	client := c.client()
+	c.produce(client, "orders", 0, 50)
+	// The node that leads the quorum goes, and its replica with it; the other two carry both on.
+	leader := c.quorumLeader(0)
+	if err := c.stop(leader); err != nil {
+		t.Fatalf("node %d stopped with %v", leader, err)
+	}
+	c.produce(client, "orders", 50, 100)
+	c.start(leader)
+	c.waitReady(leader)
+	c.eventually("the ISR is whole again", func() error {
+		now, err := c.partition("orders")
+		if err == nil && len(now.ISR) != 3 {
+			err = fmt.Errorf("ISR %v", now.ISR)
+		}
+		return err
+	})
+	c.consume("orders", 100)
 }
 
 // quorumLeader asks a voter who leads.
