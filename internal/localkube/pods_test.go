@@ -108,11 +108,11 @@ func TestInitContainersComeFirstAndInOrder(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	pod := e.pod("init")
-	withVolume(pod, "/work", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}})
+	withVolume(pod, "/handover", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}})
 	pod.Spec.InitContainers = []corev1.Container{
-		{Name: "one", Image: image, Args: []string{"exit", "0"}, Env: []corev1.EnvVar{{Name: "TERMINATION_LOG", Value: "/work/one"}},
+		{Name: "one", Image: image, Args: []string{"exit", "0"}, Env: []corev1.EnvVar{{Name: "TERMINATION_LOG", Value: "/handover/one"}},
 			VolumeMounts: pod.Spec.Containers[0].VolumeMounts},
-		{Name: "two", Image: image, Command: []string{"/usr/bin/app", "is", "/work/one", "left with 0"},
+		{Name: "two", Image: image, Command: []string{"/usr/bin/app", "is", "/handover/one", "left with 0"},
 			VolumeMounts: pod.Spec.Containers[0].VolumeMounts},
 	}
 	e.create(pod)
