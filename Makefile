@@ -73,6 +73,7 @@ docs: build ## The reference page from the code.
 .PHONY: generated-clean
 generated-clean: generate manifests docs chart-files ## Fail when generated files differ from what is committed.
 	git diff --exit-code -- api config docs/reference.md charts/highwater/files
+	go mod tidy -diff
 
 .PHONY: fmt
 fmt: ## Format the Go code.
