@@ -1,35 +1,17 @@
 package cluster
 
 import (
-	"strings"
 	"sync"
-	"time"
 
 	"github.com/highwater-io/highwater/pkg/ident"
+	"github.com/highwater-io/highwater/pkg/nodefact"
 )
 
 // ReasonLagTimeExceeded is the reason of a fact about a replica that its leader took out of the ISR.
 const ReasonLagTimeExceeded = "LagTimeExceeded"
 
-// Fact is what a node tells of something that the metadata log has only the outcome of.
-type Fact struct {
-	Seq            int64        `json:"seq"`
-	Kind           string       `json:"kind"`
-	Time           time.Time    `json:"time"`
-	TopicID        ident.UUID   `json:"topicId"`
-	Index          int32        `json:"index"`
-	PartitionEpoch int32        `json:"partitionEpoch"`
-	LeaderEpoch    ident.Epoch  `json:"leaderEpoch"`
-	Replica        ident.NodeID `json:"replica"`
-	Reason         string       `json:"reason"`
-	LagOffsets     int64        `json:"lagOffsets"`
-	LagMillis      int64        `json:"lagMillis"`
-}
-
 // aboutISR says whether the fact tells of a change of the ISR that was committed.
-func (f Fact) aboutISR() bool {
-	return strings.HasPrefix(f.Kind, "ISR") && !strings.Contains(f.Kind, "Refused")
-}
+func aboutISR(f nodefact.Fact) bool { return f.Kind == nodefact.ISRChange }
 
 // keptFacts is how many facts of one partition are kept: enough for the changes that an operator may see as one.
 const keptFacts = 16
@@ -41,16 +23,16 @@ const maxPartitions = 10_000
 // FactBook keeps the newest facts about ISR changes by partition. It is safe for concurrent use.
 type FactBook struct {
 	mu    sync.Mutex
-	facts map[ident.TopicPartition][]Fact
+	facts map[ident.TopicPartition][]nodefact.Fact
 	order []ident.TopicPartition
 }
 
 // NewFactBook returns an empty book.
-func NewFactBook() *FactBook { return &FactBook{facts: map[ident.TopicPartition][]Fact{}} }
+func NewFactBook() *FactBook { return &FactBook{facts: map[ident.TopicPartition][]nodefact.Fact{}} }
 
 // Add keeps a fact and says whether it is one that somebody may wait for.
-func (b *FactBook) Add(f Fact) bool {
-	if !f.aboutISR() {
+func (b *FactBook) Add(f nodefact.Fact) bool {
+	if !aboutISR(f) {
 		return false
 	}
 	b.mu.Lock()
@@ -74,10 +56,10 @@ func (b *FactBook) Add(f Fact) bool {
 // Shrink returns the fact that tells why the leader took a replica out of the ISR with a change that was committed at
 // a partition epoch above after and not above until. The newest one counts; when that one tells that the replica came
 // back, none is returned.
-func (b *FactBook) Shrink(partition ident.TopicPartition, replica ident.NodeID, after, until int32) (Fact, bool) {
+func (b *FactBook) Shrink(partition ident.TopicPartition, replica ident.NodeID, after, until int32) (nodefact.Fact, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	var newest Fact
+	var newest nodefact.Fact
 	found := false
 	for _, f := range b.facts[partition] {
 		if f.Replica != replica || f.PartitionEpoch <= after || f.PartitionEpoch > until {

@@ -5,29 +5,30 @@ import (
 
 	"github.com/highwater-io/highwater/controllers/cluster"
 	"github.com/highwater-io/highwater/pkg/ident"
+	"github.com/highwater-io/highwater/pkg/nodefact"
 )
 
 var topic = ident.UUID{0: 7}
 
-func fact(replica ident.NodeID, epoch int32, reason string) cluster.Fact {
-	return cluster.Fact{Kind: "ISRChange", TopicID: topic, Index: 1, Replica: replica, PartitionEpoch: epoch, Reason: reason, LagOffsets: int64(epoch)}
+func fact(replica ident.NodeID, epoch int32, reason string) nodefact.Fact {
+	return nodefact.Fact{Kind: "ISRChange", TopicID: topic, Index: 1, Replica: replica, PartitionEpoch: epoch, Reason: reason, LagOffsets: int64(epoch)}
 }
 
 func TestFactBookFindsTheReasonOfTheNewestChange(t *testing.T) {
 	const lag, back = cluster.ReasonLagTimeExceeded, "CaughtUp"
 	for name, c := range map[string]struct {
-		facts        []cluster.Fact
+		facts        []nodefact.Fact
 		after, until int32
 		want         int32 // epoch of the fact, 0 for none
 	}{
 		"none":                     {nil, 0, 10, 0},
-		"the one":                  {[]cluster.Fact{fact(2, 5, lag)}, 4, 5, 5},
-		"of another replica":       {[]cluster.Fact{fact(1, 5, lag)}, 4, 5, 0},
-		"known before":             {[]cluster.Fact{fact(2, 5, lag)}, 5, 9, 0},
-		"not committed yet":        {[]cluster.Fact{fact(2, 6, lag)}, 4, 5, 0},
-		"newest of two":            {[]cluster.Fact{fact(2, 5, lag), fact(2, 6, back), fact(2, 7, lag)}, 4, 9, 7},
-		"out of order":             {[]cluster.Fact{fact(2, 7, lag), fact(2, 6, back)}, 4, 9, 7},
-		"came back, left unspoken": {[]cluster.Fact{fact(2, 5, lag), fact(2, 6, back)}, 4, 9, 0},
+		"the one":                  {[]nodefact.Fact{fact(2, 5, lag)}, 4, 5, 5},
+		"of another replica":       {[]nodefact.Fact{fact(1, 5, lag)}, 4, 5, 0},
+		"known before":             {[]nodefact.Fact{fact(2, 5, lag)}, 5, 9, 0},
+		"not committed yet":        {[]nodefact.Fact{fact(2, 6, lag)}, 4, 5, 0},
+		"newest of two":            {[]nodefact.Fact{fact(2, 5, lag), fact(2, 6, back), fact(2, 7, lag)}, 4, 9, 7},
+		"out of order":             {[]nodefact.Fact{fact(2, 7, lag), fact(2, 6, back)}, 4, 9, 7},
+		"came back, left unspoken": {[]nodefact.Fact{fact(2, 5, lag), fact(2, 6, back)}, 4, 9, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			book := cluster.NewFactBook()

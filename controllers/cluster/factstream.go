@@ -14,6 +14,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/highwater-io/highwater/pkg/ident"
+	"github.com/highwater-io/highwater/pkg/nodefact"
 	"github.com/highwater-io/highwater/pkg/wire"
 )
 
@@ -26,18 +27,12 @@ const (
 	maxFactPage = 16 << 20
 )
 
-// factPage is one answer of a node's stream.
-type factPage struct {
-	Incarnation ident.UUID `json:"incarnation"`
-	Facts       []Fact     `json:"facts"`
-}
-
 // factReader follows the numbered facts of one node.
 type factReader struct {
 	address string
 	client  *http.Client
 	log     logr.Logger
-	take    func(Fact)
+	take    func(nodefact.Fact)
 
 	incarnation ident.UUID
 	after       int64
@@ -87,7 +82,7 @@ func (r *factReader) read(ctx context.Context) error {
 	if response.StatusCode != http.StatusOK {
 		return fmt.Errorf("GET %s: %s", where.String(), response.Status)
 	}
-	var page factPage
+	var page nodefact.Page
 	if err := json.NewDecoder(io.LimitReader(response.Body, maxFactPage)).Decode(&page); err != nil {
 		return fmt.Errorf("facts of %s: %w", r.address, err)
 	}

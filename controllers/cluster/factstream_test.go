@@ -13,13 +13,14 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/highwater-io/highwater/pkg/ident"
+	"github.com/highwater-io/highwater/pkg/nodefact"
 )
 
 // factNode is a node's fact stream as the nodes serve it.
 type factNode struct {
 	mu          sync.Mutex
 	incarnation ident.UUID
-	facts       []Fact
+	facts       []nodefact.Fact
 	broken      bool
 }
 
@@ -31,7 +32,7 @@ func (n *factNode) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "broken", http.StatusInternalServerError)
 		return
 	}
-	page := factPage{Incarnation: n.incarnation, Facts: []Fact{}}
+	page := nodefact.Page{Incarnation: n.incarnation, Facts: []nodefact.Fact{}}
 	for _, f := range n.facts {
 		if f.Seq > after {
 			page.Facts = append(page.Facts, f)
@@ -45,7 +46,7 @@ func (n *factNode) become(incarnation byte, facts int) {
 	defer n.mu.Unlock()
 	n.incarnation, n.facts = ident.UUID{0: incarnation}, nil
 	for seq := range facts {
-		n.facts = append(n.facts, Fact{Seq: int64(seq) + 1, Kind: "ISRChange", LagOffsets: int64(incarnation)})
+		n.facts = append(n.facts, nodefact.Fact{Seq: int64(seq) + 1, Kind: "ISRChange", LagOffsets: int64(incarnation)})
 	}
 }
 
@@ -56,7 +57,9 @@ func TestFactReaderResumesAndBeginsAnewWithAnotherProcess(t *testing.T) {
 	var got []string
 	reader := &factReader{
 		address: strings.TrimPrefix(server.URL, "http://"), client: server.Client(), log: logr.Discard(),
-		take: func(f Fact) { got = append(got, strconv.FormatInt(f.LagOffsets, 10)+"/"+strconv.FormatInt(f.Seq, 10)) },
+		take: func(f nodefact.Fact) {
+			got = append(got, strconv.FormatInt(f.LagOffsets, 10)+"/"+strconv.FormatInt(f.Seq, 10))
+		},
 	}
 	read := func(want string) {
 		t.Helper()

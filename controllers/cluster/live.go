@@ -14,6 +14,7 @@ import (
 
 	"github.com/highwater-io/highwater/pkg/ident"
 	"github.com/highwater-io/highwater/pkg/metadata"
+	"github.com/highwater-io/highwater/pkg/nodefact"
 	"github.com/highwater-io/highwater/pkg/quorum/observer"
 	"github.com/highwater-io/highwater/pkg/wire"
 )
@@ -218,7 +219,7 @@ func (f *following) stateChanged(s observer.State) {
 	l.notify(Change{ReplicaSet: l.target.ReplicaSet, Everything: true})
 }
 
-func (l *live) takeFact(fact Fact) {
+func (l *live) takeFact(fact nodefact.Fact) {
 	if !l.facts.Add(fact) {
 		return
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/highwater-io/highwater/controllers/cluster"
 	"github.com/highwater-io/highwater/pkg/ident"
 	"github.com/highwater-io/highwater/pkg/metadata"
+	"github.com/highwater-io/highwater/pkg/nodefact"
 )
 
 // Cluster is a cluster of which a test is the master. It is safe for concurrent use.
@@ -125,7 +126,7 @@ func (c *Cluster) SetVoters(voters ...cluster.VoterState) {
 }
 
 // Fact hands in a fact of a node.
-func (c *Cluster) Fact(topic string, f cluster.Fact) {
+func (c *Cluster) Fact(topic string, f nodefact.Fact) {
 	c.mu.Lock()
 	if t, found := c.image.Topic(topic); found {
 		f.TopicID = t.ID

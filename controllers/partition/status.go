@@ -13,6 +13,7 @@ import (
 	"github.com/highwater-io/highwater/controllers/report"
 	"github.com/highwater-io/highwater/pkg/ident"
 	"github.com/highwater-io/highwater/pkg/metadata"
+	"github.com/highwater-io/highwater/pkg/nodefact"
 )
 
 // unavailableAfter is how long the quorum may be away before Partitions say so: an election takes a second or two and
@@ -32,7 +33,7 @@ type facts struct {
 	foreign bool
 	state   cluster.State
 	// shrink finds the leader's reason why a replica left; see cluster.FactBook.
-	shrink func(partition ident.TopicPartition, replica ident.NodeID, after, until int32) (cluster.Fact, bool)
+	shrink func(partition ident.TopicPartition, replica ident.NodeID, after, until int32) (nodefact.Fact, bool)
 	// leftAfter is the partition epoch after which replicas left whose reason is still awaited, -1 for none.
 	leftAfter     int32
 	defaultMinISR int32

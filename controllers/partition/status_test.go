@@ -14,6 +14,7 @@ import (
 	"github.com/highwater-io/highwater/controllers/cluster"
 	"github.com/highwater-io/highwater/pkg/ident"
 	"github.com/highwater-io/highwater/pkg/metadata"
+	"github.com/highwater-io/highwater/pkg/nodefact"
 )
 
 func quantity(s string) resource.Quantity { return resource.MustParse(s) }
@@ -50,8 +51,8 @@ func drawFacts(t *rapid.T) facts {
 	}
 	f := facts{
 		p: &members[0], leftAfter: -1, defaultMinISR: 1, now: metav1.NewTime(time.Unix(100, 0)),
-		shrink: func(_ ident.TopicPartition, replica ident.NodeID, _, _ int32) (cluster.Fact, bool) {
-			return cluster.Fact{Replica: replica, LagOffsets: 5, LagMillis: 6}, replica == 2
+		shrink: func(_ ident.TopicPartition, replica ident.NodeID, _, _ int32) (nodefact.Fact, bool) {
+			return nodefact.Fact{Replica: replica, LagOffsets: 5, LagMillis: 6}, replica == 2
 		},
 		unavailable: rapid.Bool().Draw(t, "unavailable"),
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/highwater-io/highwater/pkg/ident"
 	"github.com/highwater-io/highwater/pkg/log"
 	"github.com/highwater-io/highwater/pkg/metadata"
+	"github.com/highwater-io/highwater/pkg/nodefact"
 	"github.com/highwater-io/highwater/pkg/replication"
 	"github.com/highwater-io/highwater/pkg/topicconfig"
 	"github.com/highwater-io/highwater/pkg/vfs"
@@ -140,6 +141,15 @@ func (b *broker) resolveTopic(image *metadata.Image, byID bool, name string, id 
 	return nil, kerr.UnknownTopicOrPartition
 }
 
+// topicFor is resolveTopic for somebody who must be allowed an operation on the topic.
+func (b *broker) topicFor(req *wire.Request, op wire.Operation, image *metadata.Image, byID bool, name string, id [16]byte) (*metadata.Topic, *kerr.Error) {
+	topic, code := b.resolveTopic(image, byID, name, id)
+	if code == nil && !req.Authorize(op, wire.Resource{Type: wire.ResourceTopic, Name: topic.Name}) {
+		return nil, kerr.TopicAuthorizationFailed
+	}
+	return topic, code
+}
+
 // hosted returns this node's replica of a partition, or why a client should ask elsewhere.
 func (b *broker) hosted(topic *metadata.Topic, index int32) (*replica, *kerr.Error) {
 	if _, ok := topic.Partition(index); !ok {
@@ -182,14 +192,14 @@ func endpointsOf(image *metadata.Image, listener wire.Listener, only map[ident.N
 
 // noteFact puts what a core found into the fact stream and the metrics.
 func (b *broker) noteFact(r *replica, f replication.Fact) {
-	kind := FactISRChange
+	kind := nodefact.ISRChange
 	switch f.Kind {
 	case replication.ISRShrunk:
 		b.metrics.isrShrinks.Inc()
 	case replication.ISRExpanded:
 		b.metrics.isrExpands.Inc()
 	case replication.ReplicaReset:
-		kind = FactReplicaReset
+		kind = nodefact.ReplicaReset
 		b.logger.Warn("replica restarted at the leader's log start", "topic", r.topic, "index", r.id.Index, "from", f.From, "to", f.To)
 	case replication.TruncatedBelowHW:
 		b.logger.Warn("records below the high watermark were cut off: the leader does not have them",
@@ -201,7 +211,7 @@ func (b *broker) noteFact(r *replica, f replication.Fact) {
 			"replica", f.Replica, "code", kerr.ErrorForCode(int16(f.Code)))
 		return
 	}
-	b.facts.add(Fact{
+	b.facts.add(nodefact.Fact{
 		Kind: kind, Time: time.Now().UTC(), TopicID: r.id.Topic, Topic: r.topic, Index: r.id.Index,
 		LeaderEpoch: f.LeaderEpoch, PartitionEpoch: f.PartitionEpoch, Replica: f.Replica,
 		Reason: string(f.Reason), LagOffsets: f.LagOffsets, LagMillis: f.LagTime.Milliseconds(),

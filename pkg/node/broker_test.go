@@ -121,7 +121,7 @@ func (b *testBroker) ask(ctx context.Context, handle func(*wire.Request), body k
 		}
 		resp := body.ResponseKind()
 		resp.SetVersion(body.GetVersion())
-		if err := readResponse(resp, raw); err != nil {
+		if _, err := wire.ParseResponse(raw, resp); err != nil {
 			b.t.Errorf("the answer to %s: %v", kmsg.NameForKey(body.Key()), err)
 		}
 		answers <- resp

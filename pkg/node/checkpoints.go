@@ -94,39 +94,39 @@ func (c *checkpoints) write() error {
 	return nil
 }
 
-// checkpointLoop writes the checkpoints every few seconds.
-func (b *broker) checkpointLoop(ctx context.Context) {
-	ticker := time.NewTicker(b.cfg.Timing.CheckpointInterval)
+// every calls do once an interval until ctx ends.
+func every(ctx context.Context, interval time.Duration, do func()) {
+	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			if err := b.checkpoint(); err != nil {
-				b.logger.Error("checkpoints can't be written", "dir", b.cfg.DataDir, "error", err)
-			}
+			do()
 		}
 	}
+}
+
+// checkpointLoop writes the checkpoints every few seconds.
+func (b *broker) checkpointLoop(ctx context.Context) {
+	every(ctx, b.cfg.Timing.CheckpointInterval, func() {
+		if err := b.checkpoint(); err != nil {
+			b.logger.Error("checkpoints can't be written", "dir", b.cfg.DataDir, "error", err)
+		}
+	})
 }
 
 // sealedFlushLoop flushes logs whose last flush lies before their last segment, one after the other, so that the
 // recovery points follow. It has a loop of its own: no checkpoint waits for the disk to write gigabytes.
 func (b *broker) sealedFlushLoop(ctx context.Context) {
-	ticker := time.NewTicker(b.cfg.Timing.CheckpointInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			b.eachReplica(func(r *replica) {
-				if ctx.Err() == nil {
-					r.flushSealed()
-				}
-			})
-		}
-	}
+	every(ctx, b.cfg.Timing.CheckpointInterval, func() {
+		b.eachReplica(func(r *replica) {
+			if ctx.Err() == nil {
+				r.flushSealed()
+			}
+		})
+	})
 }
 
 // checkpoint notes where every replica stands and writes the files.
@@ -149,14 +149,5 @@ const retentionInterval = 5 * time.Minute
 
 // retentionLoop drops old segments by the topics' limits.
 func (b *broker) retentionLoop(ctx context.Context) {
-	ticker := time.NewTicker(retentionInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			b.eachReplica(b.retain)
-		}
-	}
+	every(ctx, retentionInterval, func() { b.eachReplica(b.retain) })
 }

@@ -3,45 +3,10 @@ package node
 import (
 	"context"
 	"sync"
-	"time"
 
 	"github.com/highwater-io/highwater/pkg/ident"
+	"github.com/highwater-io/highwater/pkg/nodefact"
 )
-
-// Kinds of facts. A fact is what the metadata log does not carry: why the leader proposed what was committed.
-const (
-	// FactISRChange tells why this leader proposed to take a replica out of the ISR or into it.
-	FactISRChange = "ISRChange"
-	// FactReplicaReset tells that this follower restarted at the leader's log start.
-	FactReplicaReset = "ReplicaReset"
-	// FactLogRecovered tells what the recovery of a log after an unclean stop repaired.
-	FactLogRecovered = "LogRecovered"
-)
-
-// Fact is one entry of the node's numbered stream. A reader joins it to the commit by topic id, index and
-// partition epoch.
-type Fact struct {
-	Seq            int64        `json:"seq"`
-	Kind           string       `json:"kind"`
-	Time           time.Time    `json:"time"`
-	TopicID        ident.UUID   `json:"topicId"`
-	Topic          string       `json:"topic,omitempty"`
-	Index          int32        `json:"index"`
-	LeaderEpoch    ident.Epoch  `json:"leaderEpoch"`
-	PartitionEpoch int32        `json:"partitionEpoch"`
-	Replica        ident.NodeID `json:"replica"`
-	Reason         string       `json:"reason"`
-	LagOffsets     int64        `json:"lagOffsets"`
-	LagMillis      int64        `json:"lagMillis"`
-	Message        string       `json:"message,omitempty"`
-}
-
-// FactPage is one answer of the stream. Incarnation changes with the process: a reader that holds another
-// one's number begins anew.
-type FactPage struct {
-	Incarnation ident.UUID `json:"incarnation"`
-	Facts       []Fact     `json:"facts"`
-}
 
 // keptFacts bounds the stream: a reader that was away for longer misses the oldest, which costs an event its
 // reason and nothing else.
@@ -52,7 +17,7 @@ type factStream struct {
 	incarnation ident.UUID
 
 	mu    sync.Mutex
-	facts []Fact
+	facts []nodefact.Fact
 	next  int64
 	grown chan struct{}
 }
@@ -62,7 +27,7 @@ func newFactStream(incarnation ident.UUID) *factStream {
 }
 
 // add numbers the fact and wakes all who wait.
-func (s *factStream) add(f Fact) {
+func (s *factStream) add(f nodefact.Fact) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f.Seq = s.next
@@ -77,7 +42,7 @@ func (s *factStream) add(f Fact) {
 }
 
 // after returns the facts with numbers above seq, waiting for the first of them until ctx ends.
-func (s *factStream) after(ctx context.Context, seq int64) FactPage {
+func (s *factStream) after(ctx context.Context, seq int64) nodefact.Page {
 	for {
 		s.mu.Lock()
 		if seq >= s.next {
@@ -85,7 +50,7 @@ func (s *factStream) after(ctx context.Context, seq int64) FactPage {
 			seq = 0
 		}
 		grown := s.grown
-		page := FactPage{Incarnation: s.incarnation, Facts: []Fact{}}
+		page := nodefact.Page{Incarnation: s.incarnation, Facts: []nodefact.Fact{}}
 		for i := range s.facts {
 			if s.facts[i].Seq > seq {
 				page.Facts = append(page.Facts, s.facts[i:]...)

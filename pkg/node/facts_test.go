@@ -12,12 +12,13 @@ import (
 	"time"
 
 	"github.com/highwater-io/highwater/pkg/ident"
+	"github.com/highwater-io/highwater/pkg/nodefact"
 )
 
 func TestFactsAreNumberedAndTheOldestGo(t *testing.T) {
 	s := newFactStream(testUUID(1, 1))
 	for i := range keptFacts + 10 {
-		s.add(Fact{Kind: FactISRChange, Index: int32(i)})
+		s.add(nodefact.Fact{Kind: nodefact.ISRChange, Index: int32(i)})
 	}
 	page := s.after(t.Context(), 0)
 	if len(page.Facts) != keptFacts || page.Facts[0].Seq != 11 || page.Facts[keptFacts-1].Seq != keptFacts+10 {
@@ -39,15 +40,15 @@ func TestFactsAreNumberedAndTheOldestGo(t *testing.T) {
 
 func TestReaderOfFactsWaitsForTheNext(t *testing.T) {
 	s := newFactStream(testUUID(1, 1))
-	s.add(Fact{Kind: FactISRChange})
+	s.add(nodefact.Fact{Kind: nodefact.ISRChange})
 	const readers = 3
-	pages := make(chan FactPage, readers)
+	pages := make(chan nodefact.Page, readers)
 	for range readers {
 		go func() { pages <- s.after(t.Context(), 1) }()
 	}
-	s.add(Fact{Kind: FactReplicaReset})
+	s.add(nodefact.Fact{Kind: nodefact.ReplicaReset})
 	for range readers {
-		if page := <-pages; len(page.Facts) != 1 || page.Facts[0].Kind != FactReplicaReset || page.Facts[0].Seq != 2 {
+		if page := <-pages; len(page.Facts) != 1 || page.Facts[0].Kind != nodefact.ReplicaReset || page.Facts[0].Seq != 2 {
 			t.Fatalf("%+v", page)
 		}
 	}
@@ -60,7 +61,7 @@ func TestReaderOfFactsWaitsForTheNext(t *testing.T) {
 
 func TestHTTP(t *testing.T) {
 	facts := newFactStream(testUUID(1, 1))
-	facts.add(Fact{Kind: FactISRChange, TopicID: ident.UUID{0: 3}, Topic: "orders", Replica: 2, Reason: "LagTimeExceeded", LagOffsets: 5, LagMillis: 7, Time: time.Unix(1, 0).UTC()})
+	facts.add(nodefact.Fact{Kind: nodefact.ISRChange, TopicID: ident.UUID{0: 3}, Topic: "orders", Replica: 2, Reason: "LagTimeExceeded", LagOffsets: 5, LagMillis: 7, Time: time.Unix(1, 0).UTC()})
 	var notReady error
 	s := newHTTPServer(func() error { return nil }, func() error { return notReady }, facts, newMetrics().registry)
 	server := httptest.NewServer(s.server.Handler)
@@ -105,7 +106,7 @@ func TestHTTP(t *testing.T) {
 		t.Error("a node that is not ready is alive")
 	}
 	_, text := get("/facts")
-	var page FactPage
+	var page nodefact.Page
 	if err := json.Unmarshal([]byte(text), &page); err != nil {
 		t.Fatal(err)
 	}

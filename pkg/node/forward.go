@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kbin"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -68,23 +67,10 @@ func (b *broker) forwardOnce(ctx context.Context, req *wire.Request, envelope *k
 	}
 	resp := req.Body.ResponseKind()
 	resp.SetVersion(req.Version)
-	if err := readResponse(resp, opened.ResponseData); err != nil {
+	if _, err := wire.ParseResponse(opened.ResponseData, resp); err != nil {
 		return nil, fmt.Errorf("the answer inside the envelope: %w", err)
 	}
 	return resp, nil
-}
-
-// readResponse decodes header and body of a response.
-func readResponse(resp kmsg.Response, raw []byte) error {
-	r := kbin.Reader{Src: raw}
-	r.Int32() // the correlation id, which the envelope already paired
-	if resp.IsFlexible() {
-		kmsg.SkipTags(&r)
-	}
-	if !r.Ok() {
-		return r.Complete()
-	}
-	return resp.ReadFrom(r.Src)
 }
 
 // envelope decides a request that a data node forwarded, for the principal that stands in the envelope.
@@ -135,57 +121,49 @@ func (h *controllerRouter) envelope(req *wire.Request, body *kmsg.EnvelopeReques
 
 // isNotController says whether an answer as a whole says that this controller is not in charge.
 func isNotController(answer kmsg.Response) bool {
-	code := kerr.NotController.Code
-	switch a := answer.(type) {
-	case *kmsg.CreateTopicsResponse:
-		return len(a.Topics) > 0 && a.Topics[0].ErrorCode == code
-	case *kmsg.DeleteTopicsResponse:
-		return len(a.Topics) > 0 && a.Topics[0].ErrorCode == code
-	case *kmsg.CreatePartitionsResponse:
-		return len(a.Topics) > 0 && a.Topics[0].ErrorCode == code
-	case *kmsg.IncrementalAlterConfigsResponse:
-		return len(a.Resources) > 0 && a.Resources[0].ErrorCode == code
-	case *kmsg.ElectLeadersResponse:
-		return a.ErrorCode == code
-	case *kmsg.UnregisterBrokerResponse:
-		return a.ErrorCode == code
-	}
-	return false
+	codes := codesOf(answer)
+	return len(codes) > 0 && *codes[0] == kerr.NotController.Code
 }
 
-// refusal answers a forwarded request with one code in the place where each kind has it.
+// refusal answers a forwarded request with one code in every place where its kind has one.
 func refusal(body kmsg.Request, code *kerr.Error) kmsg.Response {
 	resp := notControllerAnswer(body)
-	replace := func(at *int16) {
+	for _, at := range codesOf(resp) {
 		if *at == kerr.NotController.Code || *at == 0 {
 			*at = code.Code
 		}
 	}
-	switch a := resp.(type) {
+	return resp
+}
+
+// codesOf finds the error codes of an answer to a forwarded request.
+func codesOf(answer kmsg.Response) []*int16 {
+	var codes []*int16
+	switch a := answer.(type) {
 	case *kmsg.CreateTopicsResponse:
 		for i := range a.Topics {
-			replace(&a.Topics[i].ErrorCode)
+			codes = append(codes, &a.Topics[i].ErrorCode)
 		}
 	case *kmsg.DeleteTopicsResponse:
 		for i := range a.Topics {
-			replace(&a.Topics[i].ErrorCode)
+			codes = append(codes, &a.Topics[i].ErrorCode)
 		}
 	case *kmsg.CreatePartitionsResponse:
 		for i := range a.Topics {
-			replace(&a.Topics[i].ErrorCode)
+			codes = append(codes, &a.Topics[i].ErrorCode)
 		}
 	case *kmsg.IncrementalAlterConfigsResponse:
 		for i := range a.Resources {
-			replace(&a.Resources[i].ErrorCode)
+			codes = append(codes, &a.Resources[i].ErrorCode)
 		}
 	case *kmsg.ElectLeadersResponse:
-		replace(&a.ErrorCode)
+		codes = append(codes, &a.ErrorCode)
 	case *kmsg.UnregisterBrokerResponse:
-		replace(&a.ErrorCode)
+		codes = append(codes, &a.ErrorCode)
 	case *kmsg.DescribeQuorumResponse:
-		replace(&a.ErrorCode)
+		codes = append(codes, &a.ErrorCode)
 	}
-	return resp
+	return codes
 }
 
 func errNotRouted(req *wire.Request) error {

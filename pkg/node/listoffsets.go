@@ -29,10 +29,7 @@ func (b *broker) listOffsets(req *wire.Request) {
 		asked := &body.Topics[t]
 		topic := kmsg.NewListOffsetsResponseTopic()
 		topic.Topic = asked.Topic
-		found, code := b.resolveTopic(image, false, asked.Topic, [16]byte{})
-		if code == nil && !req.Authorize(wire.OpDescribe, wire.Resource{Type: wire.ResourceTopic, Name: asked.Topic}) {
-			code = kerr.TopicAuthorizationFailed
-		}
+		found, code := b.topicFor(req, wire.OpDescribe, image, false, asked.Topic, [16]byte{})
 		for _, p := range asked.Partitions {
 			part := kmsg.NewListOffsetsResponseTopicPartition()
 			part.Partition, part.Offset, part.Timestamp, part.LeaderEpoch = p.Partition, -1, -1, -1

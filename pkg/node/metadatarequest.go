@@ -55,12 +55,9 @@ func (b *broker) describeAsked(req *wire.Request, image *metadata.Image, asked *
 	if byID && asked.Topic != nil {
 		return failed(kerr.InvalidRequest)
 	}
-	topic, code := b.resolveTopic(image, byID, name, asked.TopicID)
-	switch {
-	case code != nil:
+	topic, code := b.topicFor(req, wire.OpDescribe, image, byID, name, asked.TopicID)
+	if code != nil {
 		return failed(code)
-	case !req.Authorize(wire.OpDescribe, wire.Resource{Type: wire.ResourceTopic, Name: topic.Name}):
-		return failed(kerr.TopicAuthorizationFailed)
 	}
 	return b.describeTopic(image, topic)
 }
@@ -129,10 +126,7 @@ func describeBrokers(image *metadata.Image, cluster ident.UUID, listener wire.Li
 // describeConfigs answers DescribeConfigs for topics, from the same table that the controller validates by.
 func (b *broker) describeConfigs(req *wire.Request) {
 	body := req.Body.(*kmsg.DescribeConfigsRequest)
-	req.Reply(describeConfigs(b.image(), b, req, body))
-}
-
-func describeConfigs(image *metadata.Image, b *broker, req *wire.Request, body *kmsg.DescribeConfigsRequest) *kmsg.DescribeConfigsResponse {
+	image := b.image()
 	resp := kmsg.NewPtrDescribeConfigsResponse()
 	for _, asked := range body.Resources {
 		r := kmsg.NewDescribeConfigsResponseResource()
@@ -160,7 +154,7 @@ func describeConfigs(image *metadata.Image, b *broker, req *wire.Request, body *
 		}
 		resp.Resources = append(resp.Resources, r)
 	}
-	return resp
+	req.Reply(resp)
 }
 
 // offsetForLeaderEpoch answers where an epoch ends in this leader's log (KIP-320).
@@ -171,10 +165,7 @@ func (b *broker) offsetForLeaderEpoch(req *wire.Request) {
 	for _, askedTopic := range body.Topics {
 		topic := kmsg.NewOffsetForLeaderEpochResponseTopic()
 		topic.Topic = askedTopic.Topic
-		found, code := b.resolveTopic(image, false, askedTopic.Topic, [16]byte{})
-		if code == nil && !req.Authorize(wire.OpDescribe, wire.Resource{Type: wire.ResourceTopic, Name: askedTopic.Topic}) {
-			code = kerr.TopicAuthorizationFailed
-		}
+		found, code := b.topicFor(req, wire.OpDescribe, image, false, askedTopic.Topic, [16]byte{})
 		for _, asked := range askedTopic.Partitions {
 			part := kmsg.NewOffsetForLeaderEpochResponseTopicPartition()
 			part.Partition, part.EndOffset, part.LeaderEpoch = asked.Partition, -1, -1

@@ -53,8 +53,7 @@ func (b *broker) produce(req *wire.Request) {
 		answer := kmsg.NewProduceResponseTopic()
 		answer.Topic, answer.TopicID = topic.Topic, topic.TopicID
 		op.resp.Topics = append(op.resp.Topics, answer)
-		found, code := b.resolveTopic(image, body.Version >= 13, topic.Topic, topic.TopicID)
-		allowed := found == nil || req.Authorize(wire.OpWrite, wire.Resource{Type: wire.ResourceTopic, Name: found.Name})
+		found, code := b.topicFor(req, wire.OpWrite, image, body.Version >= 13, topic.Topic, topic.TopicID)
 		for p := range topic.Partitions {
 			asked := &topic.Partitions[p]
 			part := kmsg.NewProduceResponseTopicPartition()
@@ -64,8 +63,6 @@ func (b *broker) produce(req *wire.Request) {
 			switch {
 			case code != nil:
 				entry.part.ErrorCode = code.Code
-			case !allowed:
-				entry.part.ErrorCode = kerr.TopicAuthorizationFailed.Code
 			case body.TransactionID != nil:
 				// No transaction coordinator answers here, so no transaction can have begun.
 				entry.part.ErrorCode = kerr.TransactionalIDNotFound.Code

@@ -248,10 +248,7 @@ func (q *quorum) flushLoop(ctx context.Context) {
 	}
 }
 
-// fetch answers a Fetch of the metadata log, now or when there is news.
-func (q *quorum) fetch(req *wire.Request, _ *kmsg.FetchRequest) { q.call(req) }
-
-// call answers a request of another member of the quorum.
+// call answers a request of another member of the quorum; a Fetch now or when there is news.
 func (q *quorum) call(req *wire.Request) {
 	message, refusal := rpc.FromRequest(req.Body)
 	if refusal != nil {

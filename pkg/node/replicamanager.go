@@ -13,6 +13,7 @@ import (
 	"github.com/highwater-io/highwater/pkg/log"
 	"github.com/highwater-io/highwater/pkg/metadata"
 	"github.com/highwater-io/highwater/pkg/node/exec"
+	"github.com/highwater-io/highwater/pkg/nodefact"
 	"github.com/highwater-io/highwater/pkg/replication"
 )
 
@@ -140,8 +141,8 @@ func (b *broker) openReplica(image *metadata.Image, topic *metadata.Topic, index
 		for _, repair := range recovery.Repairs {
 			b.logger.Warn("log recovery", "topic", topic.Name, "index", index, "repair", repair)
 		}
-		b.facts.add(Fact{
-			Kind: FactLogRecovered, Time: time.Now().UTC(), TopicID: topic.ID, Topic: topic.Name, Index: index,
+		b.facts.add(nodefact.Fact{
+			Kind: nodefact.LogRecovered, Time: time.Now().UTC(), TopicID: topic.ID, Topic: topic.Name, Index: index,
 			Replica: b.cfg.NodeID, Message: fmt.Sprint(recovery.Repairs),
 		})
 	}

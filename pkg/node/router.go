@@ -22,7 +22,7 @@ func (h *brokerRouter) Handle(req *wire.Request) {
 		b.produce(req)
 	case *kmsg.FetchRequest:
 		if asksForMetadataLog(body) && req.Listener == wire.Internal {
-			h.quorum.fetch(req, body)
+			h.quorum.call(req)
 			return
 		}
 		b.fetch(req)
@@ -75,9 +75,7 @@ type controllerRouter struct {
 // Handle is wire.Handler's.
 func (h *controllerRouter) Handle(req *wire.Request) {
 	switch body := req.Body.(type) {
-	case *kmsg.FetchRequest:
-		h.quorum.fetch(req, body)
-	case *kmsg.VoteRequest, *kmsg.BeginQuorumEpochRequest, *kmsg.EndQuorumEpochRequest:
+	case *kmsg.FetchRequest, *kmsg.VoteRequest, *kmsg.BeginQuorumEpochRequest, *kmsg.EndQuorumEpochRequest:
 		h.quorum.call(req)
 	case *kmsg.DescribeQuorumRequest:
 		req.Reply(h.quorum.describe(body))

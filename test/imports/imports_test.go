@@ -49,6 +49,7 @@ var mayKnow = map[string][]string{
 	"pkg/vfs":               {"pkg/ident"},
 	"pkg/batch":             {"pkg/ident"},
 	"pkg/epoch":             {"pkg/ident"},
+	"pkg/nodefact":          {"pkg/ident"},
 	"pkg/topicconfig":       {"pkg/ident"},
 	"pkg/wire":              {"pkg/ident"},
 	"pkg/metadata":          {"pkg/ident", "pkg/batch"},
@@ -61,7 +62,7 @@ var mayKnow = map[string][]string{
 	"pkg/sim":               {"pkg/ident", "pkg/vfs", "pkg/batch", "pkg/epoch", "pkg/log", "pkg/metadata", "pkg/quorum/raft", "pkg/quorum/controller", "pkg/replication", "pkg/node/exec", "pkg/topicconfig", "pkg/sim"},
 	"pkg/node":              {"pkg/", "internal/buildinfo"},
 	"api":                   {},
-	"controllers":           {"api", "controllers", "pkg/ident", "pkg/metadata", "pkg/quorum/observer", "pkg/topicconfig", "pkg/wire"},
+	"controllers":           {"api", "controllers", "pkg/ident", "pkg/metadata", "pkg/nodefact", "pkg/quorum/observer", "pkg/topicconfig", "pkg/wire"},
 	"internal/localkube":    {"internal/localkube", "internal/procs", "internal/buildinfo", "hack/kube"},
 }
 

@@ -17,6 +17,10 @@ func (p *Partition) BeginFlush(now ident.Instant) (*log.PendingFlush, bool) {
 	if p.failure != nil || p.closed {
 		return nil, false
 	}
+	return p.startFlush(now)
+}
+
+func (p *Partition) startFlush(now ident.Instant) (*log.PendingFlush, bool) {
 	f, err := p.log.BeginFlush()
 	if err != nil {
 		p.step(now, p.fail("flush", err))

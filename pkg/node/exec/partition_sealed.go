@@ -16,11 +16,5 @@ func (p *Partition) BeginSealedFlush(now ident.Instant) (*log.PendingFlush, bool
 	if p.log.FlushedOffset() >= segments[len(segments)-1] {
 		return nil, false
 	}
-	f, err := p.log.BeginFlush()
-	if err != nil {
-		p.step(now, p.fail("flush", err))
-		return nil, false
-	}
-	p.flushing = true
-	return f, true
+	return p.startFlush(now)
 }
