@@ -42,7 +42,8 @@ sim: ## Simulate 1,000 schedules each of the quorum and of the ISR protocol, wit
 .PHONY: kafka-decode
 kafka-decode: build ## Apache Kafka's own decoder reads our metadata log, snapshots and segments (needs Java and Maven).
 	hack/kafka/verify.sh
-	go run ./test/kafkadecode/live
+	go build -o $(BIN)/proofs/kafka-decode ./test/kafkadecode/live
+	$(BIN)/proofs/kafka-decode
 
 ##@ Build
 
