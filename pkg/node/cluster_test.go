@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -18,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/highwater-io/highwater/internal/testaddr"
 	"github.com/highwater-io/highwater/internal/testscale"
 	"github.com/highwater-io/highwater/pkg/ident"
 	"github.com/highwater-io/highwater/pkg/wire"
@@ -50,16 +50,6 @@ func (l *logs) Write(p []byte) (int, error) {
 	defer l.mu.Unlock()
 	l.b = append(l.b, p...)
 	return len(p), nil
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 func testUUID(kind byte, id ident.NodeID) ident.UUID { return ident.UUID{0: kind, 14: 1, 15: byte(id)} }
@@ -110,7 +100,7 @@ func emptyCluster(t *testing.T) *testCluster {
 func (c *testCluster) vote(config *Config) {
 	c.t.Helper()
 	config.Voter = true
-	config.ControllerListener = freeAddress(c.t)
+	config.ControllerListener = testaddr.Free(c.t)
 	config.AdvertisedController = config.ControllerListener
 	host, port, err := splitAddress(config.ControllerListener)
 	if err != nil {
@@ -121,7 +111,7 @@ func (c *testCluster) vote(config *Config) {
 
 func (c *testCluster) holdData(config *Config) {
 	config.Data = true
-	config.InternalListener, config.ExternalListener = freeAddress(c.t), freeAddress(c.t)
+	config.InternalListener, config.ExternalListener = testaddr.Free(c.t), testaddr.Free(c.t)
 	config.AdvertisedInternal, config.AdvertisedExternal = config.InternalListener, config.ExternalListener
 }
 
@@ -145,7 +135,7 @@ func (c *testCluster) baseConfig(id ident.NodeID) Config {
 	}
 	return Config{
 		NodeID: id, DirectoryID: directory, DataDir: filepath.Join(dir, "data"), MetadataDir: filepath.Join(dir, "metadata"),
-		HTTPListener: freeAddress(c.t), FormatPermitFile: permit, Timing: DefaultTiming(),
+		HTTPListener: testaddr.Free(c.t), FormatPermitFile: permit, Timing: DefaultTiming(),
 	}
 }
 
@@ -219,6 +209,11 @@ func (c *testCluster) waitReady(ids ...ident.NodeID) {
 	c.t.Helper()
 	for _, id := range ids {
 		c.eventually(fmt.Sprintf("node %d ready", id), func() error {
+			select {
+			case <-c.nodes[id].done:
+				c.t.Fatalf("node %d has ended: %v", id, c.nodes[id].err)
+			default:
+			}
 			resp, err := http.Get("http://" + c.nodes[id].config.HTTPListener + "/readyz")
 			if err != nil {
 				return err

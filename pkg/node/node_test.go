@@ -12,6 +12,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/highwater-io/highwater/internal/testaddr"
 	"github.com/highwater-io/highwater/internal/testscale"
 	"github.com/highwater-io/highwater/pkg/ident"
 	"github.com/highwater-io/highwater/pkg/log"
@@ -39,7 +40,7 @@ func TestNodeWhoseListenerIsTakenEndsWithTheReason(t *testing.T) {
 	c := &testCluster{t: t, dir: t.TempDir()}
 	config := c.baseConfig(0)
 	config.Voter, config.Data = true, true
-	config.ControllerListener = freeAddress(t)
+	config.ControllerListener = testaddr.Free(t)
 	config.InternalListener, config.ExternalListener = taken.Addr().String(), taken.Addr().String()
 	config.AdvertisedController = config.ControllerListener
 	config.AdvertisedInternal, config.AdvertisedExternal = config.InternalListener, config.ExternalListener

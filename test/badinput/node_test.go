@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -22,6 +21,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/highwater-io/highwater/internal/procs"
+	"github.com/highwater-io/highwater/internal/testaddr"
 	"github.com/highwater-io/highwater/internal/testenv"
 	"github.com/highwater-io/highwater/internal/testscale"
 )
@@ -76,7 +76,7 @@ func newNode(t *testing.T) *node {
 	t.Helper()
 	n := &node{T: t, dir: t.TempDir()}
 	for _, address := range []*string{&n.controller, &n.internal, &n.client, &n.http} {
-		*address = freeAddress(t)
+		*address = testaddr.Free(t)
 	}
 	host, port, _ := net.SplitHostPort(n.controller)
 	n.write("node.yaml", fmt.Sprintf("clusterId: %s\nvoters: [{id: 0, directoryId: %s, host: %s, port: %s}]\n", clusterID, directoryID, host, port))
@@ -96,21 +96,6 @@ func newNode(t *testing.T) *node {
 		n.output.Close()
 	})
 	return n
-}
-
-// freeAddress is where nobody listens. It is on a loopback address of its own where there are such: on 127.0.0.1 any
-// program's outgoing connection may take the port before the node does, or while it is down.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", fmt.Sprintf("127.%d.%d.%d:0", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254)))
-	if err != nil {
-		l, err = net.Listen("tcp", "127.0.0.1:0")
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 func (n *node) path(name string) string { return filepath.Join(n.dir, name) }

@@ -4,6 +4,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/highwater-io/highwater/internal/testaddr"
 )
 
 // exitVolume is EX_CONFIG: starting again changes nothing until somebody acts.
@@ -108,7 +110,7 @@ func TestVolumeWithForeignFilesIsNotTouched(t *testing.T) {
 func TestTwoProcessesDoNotShareAVolume(t *testing.T) {
 	n := newNode(t)
 	n.start()
-	second := &node{T: t, dir: n.dir, controller: freeAddress(t), internal: freeAddress(t), client: freeAddress(t), http: freeAddress(t), output: n.output}
+	second := &node{T: t, dir: n.dir, controller: testaddr.Free(t), internal: testaddr.Free(t), client: testaddr.Free(t), http: testaddr.Free(t), output: n.output}
 	second.run()
 	if code := second.ends(); code == 0 {
 		t.Errorf("the second process ended with %d", code)
