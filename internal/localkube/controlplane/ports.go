@@ -2,17 +2,14 @@ package controlplane
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-)
 
-// Ports are taken from below the range that the system uses for outgoing connections (32768 and up on Linux), so
-// that none is taken away between this check and the server's own bind.
-const firstPort, lastPort = 20000, 32000
+	"github.com/highwater-io/highwater/internal/localkube/ports"
+)
 
 // pickPort returns a port of 127.0.0.1 that is free now: the one in file when it still is, else a random one,
 // which is then written to file.
@@ -23,12 +20,12 @@ func pickPort(file string) (int, error) {
 		}
 	}
 	for range 100 {
-		port := firstPort + rand.IntN(lastPort-firstPort)
+		port := ports.ControlPlane.Draw()
 		if free(port) {
 			return port, os.WriteFile(file, []byte(strconv.Itoa(port)+"\n"), 0o644)
 		}
 	}
-	return 0, fmt.Errorf("no free port on 127.0.0.1 between %d and %d for %s", firstPort, lastPort, filepath.Base(file))
+	return 0, fmt.Errorf("no free port on 127.0.0.1 between %d and %d for %s", ports.ControlPlane.First, ports.ControlPlane.Last, filepath.Base(file))
 }
 
 func free(port int) bool {

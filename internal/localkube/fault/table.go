@@ -2,17 +2,14 @@ package fault
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
-)
 
-// Proxies' ports are below the range for outgoing connections, so that a proxy whose listener was closed while
-// its target was down can come back on its port.
-const firstPort, lastPort = 20000, 32000
+	"github.com/highwater-io/highwater/internal/localkube/ports"
+)
 
 // Table holds all proxies of a cluster and the rules for them. Participants are names; a pod's is its own.
 type Table struct {
@@ -131,7 +128,7 @@ func (t *Table) target(link Direction) (string, bool) {
 // bind finds a port for a proxy. The caller holds the lock.
 func (t *Table) bind(p *proxy) error {
 	for range 200 {
-		addr := net.JoinHostPort(t.host, strconv.Itoa(firstPort+rand.IntN(lastPort-firstPort)))
+		addr := net.JoinHostPort(t.host, strconv.Itoa(ports.Proxies.Draw()))
 		if t.taken(addr) {
 			continue
 		}

@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/highwater-io/highwater/internal/localkube/ports"
 )
 
 // AddressMode says how pods get addresses of this machine.
@@ -26,9 +28,6 @@ const (
 
 // kubeletPort is the kubelet's port on a Node's address, as on real Nodes.
 const kubeletPort = 10250
-
-// Ports for AddressShared come from below the range for outgoing connections.
-const firstPort, lastPort = 20000, 32000
 
 // Network hands out addresses of loopback. Each cluster has a 127.x.y.0/24 of its own, so that clusters of several
 // users and tests don't meet; the kubelet's listener on 127.x.y.1 is what claims it.
@@ -139,7 +138,7 @@ func (n *Network) allocate(pod *corev1.Pod) (podAddress, error) {
 
 func (n *Network) freePort() (int, error) {
 	for range 200 {
-		port := firstPort + rand.IntN(lastPort-firstPort)
+		port := ports.Pods.Draw()
 		if n.ports[port] {
 			continue
 		}
@@ -151,7 +150,7 @@ func (n *Network) freePort() (int, error) {
 		n.ports[port] = true
 		return port, nil
 	}
-	return 0, fmt.Errorf("no free port on %s between %d and %d", n.Host(), firstPort, lastPort)
+	return 0, fmt.Errorf("no free port on %s between %d and %d", n.Host(), ports.Pods.First, ports.Pods.Last)
 }
 
 func (n *Network) free(a podAddress) {
