@@ -71,11 +71,24 @@ type Defaults struct {
 	ReplicaLagTimeMax Duration `json:"replicaLagTimeMax,omitempty"`
 	// MinInSyncReplicas is min.insync.replicas where the topic does not set it.
 	MinInSyncReplicas int32 `json:"minInSyncReplicas,omitempty"`
+	// Flush says when a record counts as written, where the topic does not say it.
+	Flush FlushPolicy `json:"flush,omitempty"`
 	// ReplicationFactor is used for topics created with -1.
 	ReplicationFactor int16 `json:"replicationFactor,omitempty"`
 	// Partitions is used for topics created with -1.
 	Partitions int32 `json:"partitions,omitempty"`
 }
+
+// FlushPolicy says what a replica has done with a record when it says that it has the record.
+type FlushPolicy string
+
+const (
+	// FlushPageCache: it is written, and the operating system brings it to the disk in its own time. Replicas on
+	// other machines are what keeps it when this one loses power. It is Kafka's way, and the default.
+	FlushPageCache FlushPolicy = "PageCache"
+	// FlushAlways: it is on the disk (fsync).
+	FlushAlways FlushPolicy = "Always"
+)
 
 // Duration is a time.Duration written as Go and Kubernetes write one: "30s".
 type Duration time.Duration
@@ -144,6 +157,9 @@ func LoadSharedConfig(path string) (SharedConfig, error) {
 	if shared.Defaults.MinInSyncReplicas == 0 {
 		shared.Defaults.MinInSyncReplicas = 1
 	}
+	if shared.Defaults.Flush == "" {
+		shared.Defaults.Flush = FlushPageCache
+	}
 	if shared.Defaults.ReplicationFactor == 0 {
 		shared.Defaults.ReplicationFactor = 1
 	}
@@ -171,6 +187,9 @@ func (c *Config) Validate() error {
 	}
 	if c.DataDir == "" {
 		bad("--data-dir is missing")
+	}
+	if f := c.Shared.Defaults.Flush; f != "" && f != FlushPageCache && f != FlushAlways {
+		bad("--config: defaults.flush: want %s or %s, have %q", FlushPageCache, FlushAlways, f)
 	}
 	if len(c.Shared.Voters) == 0 {
 		bad("--config: voters is empty; a node finds its quorum through it")

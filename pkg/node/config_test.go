@@ -35,6 +35,8 @@ func TestConfigValidation(t *testing.T) {
 		"no cluster":                               {func(c *Config) { c.Shared.ClusterID = ident.UUID{} }, []string{"clusterId is missing"}},
 		"reserved directory":                       {func(c *Config) { c.DirectoryID = ident.UUID{15: 1} }, []string{"--directory-id"}},
 		"no data directory":                        {func(c *Config) { c.DataDir = "" }, []string{"--data-dir"}},
+		"always flushed":                           {func(c *Config) { c.Shared.Defaults.Flush = FlushAlways }, nil},
+		"flushed in a way that is not known":       {func(c *Config) { c.Shared.Defaults.Flush = "always" }, []string{`defaults.flush: want PageCache or Always, have "always"`}},
 		"no voters":                                {func(c *Config) { c.Shared.Voters = nil }, []string{"voters is empty"}},
 		"voter without host":                       {func(c *Config) { c.Shared.Voters[0].Host = "" }, []string{"voters[0]: want id, host"}},
 		"voter with port 0":                        {func(c *Config) { c.Shared.Voters[0].Port = 0 }, []string{"voters[0]: want id, host"}},
@@ -85,7 +87,7 @@ func TestSharedConfigFile(t *testing.T) {
 				}
 				return
 			}
-			want := Defaults{ReplicaLagTimeMax: Duration(30 * time.Second), MinInSyncReplicas: 1, ReplicationFactor: 1, Partitions: 1}
+			want := Defaults{ReplicaLagTimeMax: Duration(30 * time.Second), MinInSyncReplicas: 1, Flush: FlushPageCache, ReplicationFactor: 1, Partitions: 1}
 			if err != nil || shared.Defaults != want || shared.ClusterID != testUUID(1, 1) {
 				t.Fatalf("%+v, %v", shared, err)
 			}

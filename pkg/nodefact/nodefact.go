@@ -7,7 +7,8 @@ import (
 	"github.com/highwater-io/highwater/pkg/ident"
 )
 
-// Kinds of facts. A fact is what the metadata log does not carry: why the leader proposed what was committed.
+// Kinds of facts. A fact is what the metadata log does not carry: why something was proposed that was committed, and
+// what a node met on its disk.
 const (
 	// ISRChange tells why this leader proposed to take a replica out of the ISR or into it.
 	ISRChange = "ISRChange"
@@ -15,6 +16,27 @@ const (
 	ReplicaReset = "ReplicaReset"
 	// LogRecovered tells what the recovery of a log after an unclean stop repaired.
 	LogRecovered = "LogRecovered"
+	// LogDirOffline tells that this node can't use its data directory and serves none of its replicas. Reason is one
+	// of the constants below, Message the error that was met. It speaks of the process that tells it: one that comes
+	// back to the directory is another process.
+	LogDirOffline = "LogDirOffline"
+	// ReplicaDamaged tells that the log of this node's replica is damaged in the offsets from From up to, but not
+	// including, To. Message is what was found, where.
+	ReplicaDamaged = "ReplicaDamaged"
+	// ReplicaRefilled tells that this node's replica has again what was damaged, from its leader.
+	ReplicaRefilled = "ReplicaRefilled"
+)
+
+// Reasons of a LogDirOffline.
+const (
+	// DiskFull: no space is left on the volume.
+	DiskFull = "DiskFull"
+	// ReadOnly: the volume takes no writes.
+	ReadOnly = "ReadOnly"
+	// IOError: the volume failed to read or write.
+	IOError = "IOError"
+	// Unreadable: what is on the volume can't be read as a data directory.
+	Unreadable = "Unreadable"
 )
 
 // Fact is one entry of the node's numbered stream. A reader joins it to the commit by topic id, index and
@@ -32,7 +54,10 @@ type Fact struct {
 	Reason         string       `json:"reason"`
 	LagOffsets     int64        `json:"lagOffsets"`
 	LagMillis      int64        `json:"lagMillis"`
-	Message        string       `json:"message,omitempty"`
+	// From and To bound the offsets that a ReplicaDamaged or a ReplicaRefilled speaks of; To is the first one behind.
+	From    ident.Offset `json:"from,omitempty"`
+	To      ident.Offset `json:"to,omitempty"`
+	Message string       `json:"message,omitempty"`
 }
 
 // Page is one answer of the stream. Incarnation changes with the process: a reader that holds another
