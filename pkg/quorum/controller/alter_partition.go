@@ -13,7 +13,8 @@ import (
 // AlterPartition (56), versions 2 and 3, is how a leader proposes an ISR (KIP-497, KIP-841, KIP-903). The checks
 // and their order are Kafka's; a refused proposal changes nothing. For the whole request: NOT_CONTROLLER,
 // UNSUPPORTED_VERSION, STALE_BROKER_EPOCH. Per partition: see checkProposal, and NEW_LEADER_ELECTED when the
-// proposal was taken, completed a reassignment, and that moved the leader away from the sender.
+// proposal was taken and that moved the leader away from the sender: it completed a reassignment, or the sender's own
+// records are damaged and it is no longer alone.
 func (c *Controller) AlterPartition(now ident.Instant, request *kmsg.AlterPartitionRequest) Decision {
 	response := request.ResponseKind().(*kmsg.AlterPartitionResponse)
 	if !c.active {
@@ -136,6 +137,9 @@ func (s *state) checkProposal(p *metadata.Partition, sender ident.NodeID, propos
 	for _, m := range members {
 		if b := s.broker(m.id); b == nil || !b.Active() || m.epoch != -1 && m.epoch != b.Epoch {
 			return kerr.IneligibleReplica
+		}
+		if damagedIn(p, m.id) && !slices.Contains(p.ISR, m.id) {
+			return kerr.IneligibleReplica // until it has refilled what it had lost and says so
 		}
 	}
 	return nil

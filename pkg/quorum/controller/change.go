@@ -24,7 +24,7 @@ type change struct {
 	tp       ident.TopicPartition
 	old      *metadata.Partition
 	alive    func(ident.NodeID) bool // who is registered, unfenced and not shutting down
-	online   func(ident.NodeID) bool // whose replica is in a directory that its broker has
+	online   func(ident.NodeID) bool // whose replica is in a directory that its broker has, and not damaged
 	dir      func(ident.NodeID) ident.UUID
 	election election
 
@@ -37,25 +37,56 @@ type change struct {
 // change begins a change of the partition. excluded may neither lead nor, where the caller drops it from isr, stay
 // in sync: it is about to be fenced. ident.NoNode excludes nobody.
 func (s *state) change(tp ident.TopicPartition, p *metadata.Partition, excluded ident.NodeID) *change {
-	return &change{
+	ch := &change{
 		tp: tp, old: p,
 		alive:    func(id ident.NodeID) bool { return id != excluded && s.active(id) },
-		online:   func(id ident.NodeID) bool { return s.directoryOnline(id, p) },
 		dir:      s.defaultDir,
 		replicas: p.Replicas, isr: p.ISR, adding: p.Adding, removing: p.Removing,
 		directories: p.Directories, recovery: p.RecoveryState,
 	}
+	ch.online = func(id ident.NodeID) bool {
+		dir, ok := ch.directory(id)
+		return ok && slices.Contains(p.Replicas, id) && s.hasDirectory(id, dir)
+	}
+	return ch
 }
 
 // lead says who may lead: somebody alive, with the directory that the replica is in.
 func (ch *change) lead(id ident.NodeID) bool { return ch.alive(id) && ch.online(id) }
 
+// leadDamaged says who may lead when nobody else can: a live replica that has reported damaged records (see
+// AssignReplicasToDirs).
+func (ch *change) leadDamaged(id ident.NodeID) bool { return ch.alive(id) && ch.damaged(id) }
+
+func (ch *change) damaged(id ident.NodeID) bool {
+	dir, ok := ch.directory(id)
+	return ok && dir == ident.LostDirectory
+}
+
+// directory is where a replica is, by what is wanted.
+func (ch *change) directory(id ident.NodeID) (ident.UUID, bool) {
+	if i := slices.Index(ch.replicas, id); i >= 0 && i < len(ch.directories) {
+		return ch.directories[i], true
+	}
+	return ident.UUID{}, false
+}
+
 // directoryOnline says whether the broker still has the directory that the partition's replica is in (KIP-858). One
 // that came back with an empty disk has not, and must not lead by an old membership in the ISR.
 func (s *state) directoryOnline(id ident.NodeID, p *metadata.Partition) bool {
-	b := s.broker(id)
 	dir, ok := p.Directory(id)
-	if b == nil || !ok {
+	return ok && s.hasDirectory(id, dir)
+}
+
+func damagedIn(p *metadata.Partition, id ident.NodeID) bool {
+	dir, ok := p.Directory(id)
+	return ok && dir == ident.LostDirectory
+}
+
+// hasDirectory says whether the broker can use the directory.
+func (s *state) hasDirectory(id ident.NodeID, dir ident.UUID) bool {
+	b := s.broker(id)
+	if b == nil {
 		return false
 	}
 	switch {
@@ -72,6 +103,7 @@ func (s *state) directoryOnline(id ident.NodeID, p *metadata.Partition) bool {
 func (ch *change) record() *metadata.PartitionChangeRecord {
 	r := metadata.NewPartitionChange(0)
 	r.TopicID, r.PartitionID = ch.tp.Topic, ch.tp.Index
+	ch.dropDamaged()
 	ch.completeReassignment()
 	leader, unclean := ch.elect()
 	if leader != ch.old.Leader {
@@ -80,7 +112,7 @@ func (ch *change) record() *metadata.PartitionChangeRecord {
 	if unclean {
 		ch.isr = []ident.NodeID{leader}
 		ch.recovery = metadata.Recovering
-		if !ch.online(leader) {
+		if !ch.online(leader) && !ch.damaged(leader) {
 			ch.setDirectory(leader, ch.dir(leader))
 		}
 	}
@@ -133,8 +165,16 @@ func (ch *change) elect() (leader ident.NodeID, unclean bool) {
 	if i := slices.IndexFunc(ch.replicas, valid); i >= 0 {
 		return ch.replicas[i], false
 	}
+	// A damaged member of the ISR still has more than anybody outside of it.
+	valid = func(id ident.NodeID) bool { return slices.Contains(ch.isr, id) && ch.leadDamaged(id) }
+	if slices.Contains(ch.replicas, ch.old.Leader) && valid(ch.old.Leader) {
+		return ch.old.Leader, false
+	}
+	if i := slices.IndexFunc(ch.replicas, valid); i >= 0 {
+		return ch.replicas[i], false
+	}
 	if ch.election == electUnclean {
-		for _, may := range []func(ident.NodeID) bool{ch.lead, ch.alive} {
+		for _, may := range []func(ident.NodeID) bool{ch.lead, ch.leadDamaged, ch.alive} {
 			if i := slices.IndexFunc(ch.replicas, may); i >= 0 {
 				return ch.replicas[i], true
 			}
@@ -143,15 +183,25 @@ func (ch *change) elect() (leader ident.NodeID, unclean bool) {
 	return ident.NoNode, false
 }
 
+// dropDamaged takes members whose records are damaged out of the ISR while a whole one that may lead is in it: they
+// don't hold all that was acknowledged. Without such a one they stay, or the partition would have nobody to serve what
+// is whole.
+func (ch *change) dropDamaged() {
+	if slices.ContainsFunc(ch.isr, ch.damaged) && slices.ContainsFunc(ch.isr, ch.lead) {
+		ch.isr = slices.DeleteFunc(slices.Clone(ch.isr), ch.damaged)
+	}
+}
+
 // completeReassignment ends a reassignment when every target replica is in the ISR. One record then does it all:
 // the replica set shrinks, who leaves is out of the ISR, the leader epoch rises; there is no state in between in
-// which a removed replica could be proposed again (KIP-455).
+// which a removed replica could be proposed again (KIP-455). While a target's records are damaged the copies that are
+// to go may be all there is of them.
 func (ch *change) completeReassignment() {
 	if len(ch.adding) == 0 && len(ch.removing) == 0 {
 		return
 	}
 	target, isr := without(ch.replicas, ch.removing), without(ch.isr, ch.removing)
-	if len(target) == 0 || slices.ContainsFunc(target, func(id ident.NodeID) bool { return !slices.Contains(isr, id) }) {
+	if len(target) == 0 || slices.ContainsFunc(target, func(id ident.NodeID) bool { return !slices.Contains(isr, id) || ch.damaged(id) }) {
 		return
 	}
 	ch.setReplicas(target)

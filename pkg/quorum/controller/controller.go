@@ -147,6 +147,8 @@ func (c *Controller) Handle(now ident.Instant, request kmsg.Request) (Decision, 
 		return c.BrokerHeartbeat(now, r), true
 	case *kmsg.AlterPartitionRequest:
 		return c.AlterPartition(now, r), true
+	case *kmsg.AssignReplicasToDirsRequest:
+		return c.AssignReplicasToDirs(now, r), true
 	case *kmsg.AllocateProducerIDsRequest:
 		return c.AllocateProducerIDs(now, r), true
 	case *kmsg.CreateTopicsRequest:

@@ -44,22 +44,7 @@ func (t *tx) unfence(b *metadata.Broker) {
 
 // electLeaderless elects leaders for the partitions without one, as far as they can be. What finds no room in this
 // decision is left to settle.
-func (t *tx) electLeaderless() (done bool) {
-	s := t.state()
-	for _, tp := range s.index.of(ident.NoNode) {
-		if !t.room() {
-			t.c.unsettled = true
-			return false
-		}
-		topic, p := s.partition(tp)
-		ch := s.change(tp, p, ident.NoNode)
-		ch.election = s.automatic(topic)
-		if r := ch.record(); r != nil {
-			t.add(r)
-		}
-	}
-	return true
-}
+func (t *tx) electLeaderless() (done bool) { return t.reconsider(t.state().index.of(ident.NoNode)) }
 
 // settle finishes what one decision could not hold, and what a leader before this one left unfinished: brokers that
 // may not be in sync leave, partitions without a leader get one. It takes as many decisions as it needs.
@@ -90,16 +75,39 @@ func (t *tx) leaveInactive() (done bool) {
 	return true
 }
 
-// leaveOffline is leave of what is in directories that the broker has not.
+// leaveOffline is leave of what is in directories that the broker has not. What is damaged there leaves too, unless
+// nobody else is in sync.
 func (t *tx) leaveOffline(id ident.NodeID) (done bool) {
 	s := t.state()
-	var offline []ident.TopicPartition
+	var offline, damaged []ident.TopicPartition
 	for _, tp := range s.index.of(id) {
-		if _, p := s.partition(tp); !s.directoryOnline(id, p) {
+		switch _, p := s.partition(tp); {
+		case damagedIn(p, id):
+			damaged = append(damaged, tp)
+		case !s.directoryOnline(id, p):
 			offline = append(offline, tp)
 		}
 	}
-	return t.leave(id, offline)
+	return t.leave(id, offline) && t.reconsider(damaged)
+}
+
+// reconsider writes what the rules make of the partitions as they are. What finds no room in this decision is left
+// to settle.
+func (t *tx) reconsider(partitions []ident.TopicPartition) (done bool) {
+	s := t.state()
+	for _, tp := range partitions {
+		if !t.room() {
+			t.c.unsettled = true
+			return false
+		}
+		topic, p := s.partition(tp)
+		ch := s.change(tp, p, ident.NoNode)
+		ch.election = s.automatic(topic)
+		if r := ch.record(); r != nil {
+			t.add(r)
+		}
+	}
+	return true
 }
 
 // expire fences the brokers whose session has ended. Each is decided on what the ones before it left behind

@@ -138,7 +138,8 @@ func (t *tx) dirsOffline(b *metadata.Broker, offline [][16]byte) {
 	var affected []ident.TopicPartition
 	for _, tp := range s.index.of(b.ID) {
 		_, p := s.partition(tp)
-		if dir, ok := p.Directory(b.ID); ok && slices.Contains(lost, dir) {
+		dir, ok := p.Directory(b.ID)
+		if ok && (slices.Contains(lost, dir) || dir == ident.LostDirectory && len(left) == 0) {
 			affected = append(affected, tp)
 		}
 	}

@@ -218,11 +218,16 @@ func (m *model) check() {
 			if p.Leader != ident.NoNode && !slices.Contains(p.ISR, p.Leader) {
 				fail("the leader is not in the ISR")
 			}
-			if b := s.broker(p.Leader); !c.unsettled && p.Leader != ident.NoNode && (b == nil || !b.Active() || !s.directoryOnline(p.Leader, p)) {
+			if b := s.broker(p.Leader); !c.unsettled && p.Leader != ident.NoNode && (b == nil || !b.Active() || !s.directoryOnline(p.Leader, p) && !damagedIn(p, p.Leader)) {
 				fail("a broker leads that may not")
 			}
-			if p.Leader == ident.NoNode && !c.unsettled && slices.ContainsFunc(p.ISR, func(id ident.NodeID) bool { return s.active(id) && s.directoryOnline(id, p) }) {
+			whole := func(id ident.NodeID) bool { return s.active(id) && s.directoryOnline(id, p) }
+			damaged := func(id ident.NodeID) bool { return damagedIn(p, id) }
+			if p.Leader == ident.NoNode && !c.unsettled && slices.ContainsFunc(p.ISR, func(id ident.NodeID) bool { return whole(id) || s.active(id) && damaged(id) }) {
 				fail("there is no leader, though one could be")
+			}
+			if !c.unsettled && slices.ContainsFunc(p.ISR, damaged) && slices.ContainsFunc(p.ISR, whole) {
+				fail("a damaged replica is in the ISR beside a whole one")
 			}
 			if len(p.Directories) != len(p.Replicas) {
 				fail("directories and replicas differ in number")
@@ -339,6 +344,38 @@ func (m *model) propose() {
 	}
 }
 
+// assign reports one replica damaged, or whole again.
+func (m *model) assign(damaged bool) {
+	tp, p, ok := m.anyPartition()
+	if !ok {
+		return
+	}
+	id := rapid.SampledFrom(p.Replicas).Draw(m.t, "replica")
+	b, ok := m.seen().Broker(id)
+	if !ok {
+		return
+	}
+	dir := b.LogDirs[0]
+	if damaged {
+		dir = ident.LostDirectory
+	}
+	before, _ := m.c[0].appended.image.Partition(tp)
+	m.request(assignRequest(id, b.Epoch, dir, tp))
+	after, _ := m.c[0].appended.image.Partition(tp)
+	if before == nil || after == nil {
+		return
+	}
+	if dir, _ := after.Directory(id); damaged && dir == ident.LostDirectory && slices.Contains(after.ISR, id) && len(after.ISR) > 1 &&
+		slices.ContainsFunc(after.ISR, func(o ident.NodeID) bool {
+			return m.c[0].appended.active(o) && m.c[0].appended.directoryOnline(o, after)
+		}) {
+		m.t.Fatalf("%s: a damaged replica stays in the ISR: from %s to %s", tp, show(before), show(after))
+	}
+	if len(without(after.ISR, before.ISR)) > 0 && after.RecoveryState != metadata.Recovering {
+		m.t.Fatalf("%s: naming a directory lets somebody into the ISR: from %s to %s", tp, show(before), show(after))
+	}
+}
+
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := newModel(t, rapid.SampledFrom([]int{40, 10_000}).Draw(t, "max records"))
@@ -373,6 +410,7 @@ func TestModel(t *testing.T) {
 			},
 			"propose":      func(*rapid.T) { m.propose() },
 			"propose more": func(*rapid.T) { m.propose() },
+			"assign":       func(*rapid.T) { m.assign(rapid.Bool().Draw(t, "damaged")) },
 			"create": func(*rapid.T) {
 				m.request(createRequest(automatic(m.anyTopic(), int32(rapid.IntRange(1, 20).Draw(t, "partitions")), int16(rapid.IntRange(1, 4).Draw(t, "factor")))))
 			},

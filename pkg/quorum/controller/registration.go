@@ -58,6 +58,9 @@ func (c *Controller) BrokerRegistration(now ident.Instant, request *kmsg.BrokerR
 	if amends {
 		record.BrokerEpoch, record.Fenced, record.InControlledShutdown = existing.Epoch, existing.Fenced, existing.InControlledShutdown
 	} else {
+		if existing != nil && !slices.ContainsFunc(existing.LogDirs, func(dir ident.UUID) bool { return slices.Contains(record.LogDirs, dir) }) {
+			t.forgetDamage(existing)
+		}
 		t.leaveAll(id) // the old incarnation, or an old registration of which something is left
 		record.BrokerEpoch = int64(t.nextOffset())
 	}
@@ -159,6 +162,7 @@ func (c *Controller) UnregisterBroker(now ident.Instant, request *kmsg.Unregiste
 		return c.answer(response)
 	}
 	t := c.begin()
+	t.forgetDamage(b)
 	t.leaveAll(id)
 	t.add(&metadata.UnregisterBrokerRecord{BrokerID: id, BrokerEpoch: b.Epoch})
 	d := t.commit(response)
