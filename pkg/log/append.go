@@ -149,7 +149,7 @@ func (l *Log) write(batches []byte) (AppendInfo, error) {
 	}
 	pos = a.size
 	for _, h := range l.headers {
-		a.note(x, h, pos, l.cfg.IndexIntervalBytes)
+		a.note(x, h, pos)
 		pos += int64(h.Size())
 	}
 	l.publish(false)

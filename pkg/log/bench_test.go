@@ -16,7 +16,7 @@ func benchLog(b *testing.B, cfg Config) *Log {
 }
 
 func BenchmarkAppend(b *testing.B) {
-	l := benchLog(b, Config{SegmentBytes: 256 << 20})
+	l := benchLog(b, Config{Settings: Settings{SegmentBytes: 256 << 20}})
 	raw := records(0, 0, 16, 1000)
 	b.SetBytes(int64(len(raw)))
 	b.ReportAllocs()

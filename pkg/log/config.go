@@ -3,7 +3,6 @@ package log
 import (
 	"errors"
 	"fmt"
-	"math"
 
 	"github.com/highwater-io/highwater/pkg/ident"
 )
@@ -24,12 +23,8 @@ var (
 
 // Config of one log. The zero value of every field is usable.
 type Config struct {
-	// SegmentBytes is the size beyond which the next append starts a new segment; 0 is 1 GiB (segment.bytes).
-	SegmentBytes int64
-	// IndexIntervalBytes is how much log lies between two index entries; 0 is 4096 (index.interval.bytes).
-	IndexIntervalBytes int64
-	// IndexBytes bounds the offset index of a segment; 0 is 10 MiB (segment.index.bytes).
-	IndexBytes int64
+	Settings
+
 	// ProducerExpirationMs is how long an idle producer is remembered; 0 is a day (producer.id.expiration.ms).
 	ProducerExpirationMs int64
 
@@ -47,21 +42,12 @@ type Config struct {
 }
 
 func (c Config) withDefaults() (Config, error) {
-	setDefault := func(v *int64, to int64) {
-		if *v == 0 {
-			*v = to
-		}
+	var err error
+	if c.Settings, err = c.Settings.withDefaults(); err != nil {
+		return c, err
 	}
-	setDefault(&c.SegmentBytes, 1<<30)
-	setDefault(&c.IndexIntervalBytes, 4096)
-	setDefault(&c.IndexBytes, 10<<20)
 	setDefault(&c.ProducerExpirationMs, 24*60*60*1000)
-	switch {
-	case c.SegmentBytes < 0 || c.SegmentBytes > math.MaxInt32:
-		return c, fmt.Errorf("segment size of %d bytes: want 1 to %d", c.SegmentBytes, math.MaxInt32)
-	case c.IndexIntervalBytes < 0 || c.IndexBytes < offsetEntryBytes:
-		return c, fmt.Errorf("index interval %d, index size %d: want positive", c.IndexIntervalBytes, c.IndexBytes)
-	case c.StartOffset < 0 || c.RecoveryPoint < 0:
+	if c.StartOffset < 0 || c.RecoveryPoint < 0 {
 		return c, fmt.Errorf("start offset %d, recovery point %d: want 0 or more", c.StartOffset, c.RecoveryPoint)
 	}
 	return c, nil

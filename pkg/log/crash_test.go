@@ -248,7 +248,7 @@ func TestEveryCrashLeavesAPrefixWithAllThatWasFlushed(t *testing.T) {
 	if testing.Short() {
 		seeds = 1
 	}
-	c := newCrashRun(t, Config{SegmentBytes: 1500, IndexIntervalBytes: 300}, seeds)
+	c := newCrashRun(t, Config{Settings: Settings{SegmentBytes: 1500, IndexIntervalBytes: 300}}, seeds)
 	for i := range 6 {
 		c.append(1, 1+i%3, 150)
 	}

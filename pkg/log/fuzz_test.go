@@ -160,7 +160,7 @@ func TestRandomHistoriesSurviveALossOfPower(t *testing.T) {
 		seed := rapid.Uint64().Draw(t, "seed")
 		rng := rand.New(rand.NewPCG(seed, 1))
 		mem := vfs.NewMem()
-		cfg := Config{SegmentBytes: 1200, IndexIntervalBytes: 200}
+		cfg := Config{Settings: Settings{SegmentBytes: 1200, IndexIntervalBytes: 200}}
 		l, _ := mustOpen(t, mem, cfg)
 		e, flushed := ident.Epoch(1), ident.Offset(0)
 		m := model{}

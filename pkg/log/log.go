@@ -128,17 +128,6 @@ func (l *Log) poison(what string, err error) error {
 	return l.err
 }
 
-// SetSegmentBytes changes Config.SegmentBytes for the appends to come.
-func (l *Log) SetSegmentBytes(n int64) error {
-	cfg := l.cfg
-	cfg.SegmentBytes = n
-	cfg, err := cfg.withDefaults()
-	if err == nil {
-		l.cfg = cfg
-	}
-	return err
-}
-
 // Roll seals the active segment, unless it is empty, and starts the next one at the log's end. Appends roll by
 // themselves when the segment is full.
 func (l *Log) Roll() error {
@@ -162,7 +151,7 @@ func (l *Log) Roll() error {
 			return err
 		}
 	}
-	next, err := createSegment(l.fsys, l.dir, sealed.next)
+	next, err := l.createSegment(sealed.next)
 	if err != nil {
 		return l.poison("create segment", err)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/highwater-io/highwater/pkg/vfs"
 )
 
-var small = Config{SegmentBytes: 1000, IndexIntervalBytes: 200}
+var small = Config{Settings: Settings{SegmentBytes: 1000, IndexIntervalBytes: 200}}
 
 func TestAppendGivesOffsetsAndEpochsAndReadsBack(t *testing.T) {
 	for name, fsys := range map[string]vfs.FS{"mem": vfs.NewMem(), "os": vfs.OS()} {
@@ -398,12 +398,12 @@ func TestFlushBesideAppendsCoversWhatWasThereWhenItBegan(t *testing.T) {
 	_ = m
 }
 
-func TestSegmentSizeCanBeChanged(t *testing.T) {
+func TestSettingsCanBeChangedWhileTheLogIsOpen(t *testing.T) {
 	l, _ := newLog(t, Config{})
 	for range 4 {
 		mustAppend(t, l, 0, 1, 500)
 	}
-	if err := l.SetSegmentBytes(1000); err != nil {
+	if err := l.SetSettings(Settings{SegmentBytes: 1000, IndexIntervalBytes: 1}); err != nil {
 		t.Fatal(err)
 	}
 	for range 4 {
@@ -412,8 +412,21 @@ func TestSegmentSizeCanBeChanged(t *testing.T) {
 	if got := l.Segments(); !slices.Equal(got, []ident.Offset{0, 4, 5, 6, 7}) {
 		t.Fatalf("segments %v", got)
 	}
-	if err := l.SetSegmentBytes(1 << 40); err == nil {
+	if err := l.SetSettings(Settings{SegmentBytes: 1 << 40}); err == nil {
 		t.Fatal("a segment beyond 2 GiB was accepted")
+	}
+	// With room for one index entry, two batches fill a segment: the first needs none.
+	if err := l.SetSettings(Settings{IndexIntervalBytes: 1, IndexBytes: MinIndexBytes}); err != nil {
+		t.Fatal(err)
+	}
+	for range 4 {
+		mustAppend(t, l, 0, 1, 500)
+	}
+	if got := l.Segments()[4:]; !slices.Equal(got, []ident.Offset{7, 9, 11}) {
+		t.Fatalf("segments %v", got)
+	}
+	if err := l.SetSettings(Settings{IndexBytes: MinIndexBytes - 1}); err == nil {
+		t.Fatal("an index without room for an entry was accepted")
 	}
 }
 

@@ -193,7 +193,7 @@ func (m *logMachine) verify(t *rapid.T) {
 
 func TestLogAgainstAModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		m := &logMachine{mem: vfs.NewMem(), cfg: Config{SegmentBytes: 900, IndexIntervalBytes: 150, IndexBytes: 64}}
+		m := &logMachine{mem: vfs.NewMem(), cfg: Config{Settings: Settings{SegmentBytes: 900, IndexIntervalBytes: 150, IndexBytes: 64}}}
 		m.open(t, false)
 		t.Repeat(m.actions())
 	})
@@ -205,7 +205,7 @@ func TestDivergedFollowerConverges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		logs := [2]*Log{}
 		for i := range logs {
-			logs[i], _ = mustOpen(t, vfs.NewMem(), Config{SegmentBytes: 600, IndexIntervalBytes: 100})
+			logs[i], _ = mustOpen(t, vfs.NewMem(), Config{Settings: Settings{SegmentBytes: 600, IndexIntervalBytes: 100}})
 		}
 		e := ident.Epoch(0)
 		for range rapid.IntRange(1, 6).Draw(t, "elections") {
@@ -277,7 +277,7 @@ func converge(t *rapid.T, leader, follower *Log) {
 }
 
 func TestReadersMayRunBesideTheWriter(t *testing.T) {
-	l, _ := newLog(t, Config{SegmentBytes: 700, IndexIntervalBytes: 100})
+	l, _ := newLog(t, Config{Settings: Settings{SegmentBytes: 700, IndexIntervalBytes: 100}})
 	done := make(chan struct{})
 	failed := make(chan error, 4)
 	for range 4 {

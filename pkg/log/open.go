@@ -119,7 +119,7 @@ func (l *Log) list(rec *Recovery) error {
 		}
 	}
 	for _, base := range bases {
-		s, err := openSegment(l.fsys, l.dir, base)
+		s, err := l.openSegment(base)
 		if err != nil {
 			return err
 		}
@@ -135,7 +135,7 @@ func (l *Log) openEmpty(rec *Recovery) error {
 	if err := l.removeSnapshotsAbove(-1); err != nil {
 		return err
 	}
-	s, err := createSegment(l.fsys, l.dir, l.cfg.StartOffset)
+	s, err := l.createSegment(l.cfg.StartOffset)
 	if err != nil {
 		return err
 	}
@@ -172,7 +172,7 @@ func (l *Log) loadClean(rec *Recovery) bool {
 		}
 	}
 	// The indexes are at fault, or the batches. The scan will tell.
-	x, err := last.scanIndexes(last.size, l.cfg.IndexIntervalBytes)
+	x, err := last.scanIndexes(last.size)
 	if err == nil {
 		err = last.loadTail(x)
 	}

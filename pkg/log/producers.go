@@ -252,7 +252,7 @@ func (l *Log) rebuildProducers(rec *Recovery) error {
 func (l *Log) replayProducers(s *segment, from ident.Offset) error {
 	pos := int64(0)
 	if from > s.base {
-		x, err := s.index(s.size, l.cfg.IndexIntervalBytes)
+		x, err := s.index(s.size)
 		if err != nil {
 			return err
 		}

@@ -95,7 +95,7 @@ func TestBatchesOfOneAppendAreCheckedInOrder(t *testing.T) {
 }
 
 func TestProducersSurviveRestartFollowAndTruncate(t *testing.T) {
-	cfg := Config{SegmentBytes: 500}
+	cfg := Config{Settings: Settings{SegmentBytes: 500}}
 	l, m := newLog(t, cfg)
 	for i := range int32(12) {
 		produce(t, l, 1, 0, i, 1)

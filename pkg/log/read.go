@@ -93,7 +93,7 @@ func (l *Log) read(v *view, from ident.Offset, maxBytes int64, below ident.Offse
 		if !s.acquire() {
 			return c, errSegmentGone
 		}
-		piece := piece{segmentView: s, interval: l.cfg.IndexIntervalBytes, below: below,
+		piece := piece{segmentView: s, below: below,
 			maxBytes: maxBytes - int64(c.Bytes), minOne: minOne && c.Bytes == 0}
 		if len(c.Ranges) == 0 {
 			err = piece.findStart(from)
@@ -135,7 +135,6 @@ func (l *Log) readError(err error) error {
 // piece is what one segment gives to a chunk.
 type piece struct {
 	*segmentView
-	interval   int64
 	below      ident.Offset
 	maxBytes   int64
 	minOne     bool
@@ -145,7 +144,7 @@ type piece struct {
 }
 
 func (p *piece) findStart(from ident.Offset) error {
-	x, err := p.index(p.size, p.interval)
+	x, err := p.index(p.size)
 	if err != nil {
 		return err
 	}
@@ -162,7 +161,7 @@ func (p *piece) findEnd() error {
 		p.end, p.next = p.size, p.segmentView.next
 		return nil
 	}
-	x, err := p.index(p.size, p.interval)
+	x, err := p.index(p.size)
 	if err != nil {
 		return err
 	}

@@ -76,7 +76,7 @@ func (l *Log) scan(s *segment, x *indexes, rec *Recovery) (*damage, error) {
 		if err != nil {
 			return nil, err
 		}
-		s.note(x, h, pos, l.cfg.IndexIntervalBytes)
+		s.note(x, h, pos)
 		if l.epochs.Assign(h.LeaderEpoch, h.BaseOffset) {
 			l.epochsDirty = true
 		}

@@ -319,7 +319,7 @@ func TestLogThatEndsBelowItsStartIsEmptied(t *testing.T) {
 }
 
 func TestIndexOfAnEarlierLifeIsNotTrustedAtTheRecoveryPoint(t *testing.T) {
-	cfg := Config{IndexIntervalBytes: 100}
+	cfg := Config{Settings: Settings{IndexIntervalBytes: 100}}
 	l, m := newLog(t, cfg)
 	for range 6 {
 		mustAppend(t, l, 0, 1, 150)

@@ -80,7 +80,7 @@ func (l *Log) isExpired(s *segment, nowMs, ms int64) (bool, error) {
 	if ms < 0 {
 		return false, nil
 	}
-	largest, _, err := s.largestTimestamp(s.size, l.cfg.IndexIntervalBytes)
+	largest, _, err := s.largestTimestamp(s.size)
 	if err != nil {
 		return false, l.readError(err)
 	}

@@ -59,7 +59,7 @@ func TestRetentionByTimeAndSizeStopsAtTheHighWatermark(t *testing.T) {
 }
 
 func TestOffsetForTimestampEqualsBruteForce(t *testing.T) {
-	l, _ := newLog(t, Config{SegmentBytes: 2000, IndexIntervalBytes: 200})
+	l, _ := newLog(t, Config{Settings: Settings{SegmentBytes: 2000, IndexIntervalBytes: 200}})
 	var times []int64
 	for i := range 60 {
 		b := batch.NewBuilder(0, -1, int64(1000+i*10))
@@ -90,7 +90,7 @@ func TestOffsetForTimestampEqualsBruteForce(t *testing.T) {
 }
 
 func TestMaxTimestampIsTheFirstRecordThatHasIt(t *testing.T) {
-	l, _ := newLog(t, Config{SegmentBytes: 400})
+	l, _ := newLog(t, Config{Settings: Settings{SegmentBytes: 400}})
 	if _, ok, err := l.MaxTimestamp(); ok || err != nil {
 		t.Fatalf("of an empty log: %v, %v", ok, err)
 	}

@@ -12,14 +12,15 @@ import (
 	"github.com/highwater-io/highwater/pkg/vfs"
 )
 
-// segment is a file of batches and its indexes. All but base, file, refs and the index belongs to the owner;
+// segment is a file of batches and its indexes. All but base, file, interval, refs and the index belongs to the owner;
 // readers get size and end from the view.
 type segment struct {
-	fsys vfs.FS
-	dir  string
-	base ident.Offset
-	file vfs.File
-	refs atomic.Int32 // one of the log, one of each chunk; at none the file is closed
+	fsys     vfs.FS
+	dir      string
+	base     ident.Offset
+	file     vfs.File
+	interval int64        // Settings.IndexIntervalBytes when it was opened
+	refs     atomic.Int32 // one of the log, one of each chunk; at none the file is closed
 
 	size        int64
 	next        ident.Offset // the offset after the last batch
@@ -35,10 +36,14 @@ type segment struct {
 
 func (s *segment) path(suffix string) string { return filepath.Join(s.dir, fileName(s.base, suffix)) }
 
-func createSegment(fsys vfs.FS, dir string, base ident.Offset) (*segment, error) {
-	s := &segment{fsys: fsys, dir: dir, base: base, next: base, maxTS: -1}
+func (l *Log) newSegment(base ident.Offset) *segment {
+	return &segment{fsys: l.fsys, dir: l.dir, base: base, next: base, maxTS: -1, interval: l.cfg.IndexIntervalBytes}
+}
+
+func (l *Log) createSegment(base ident.Offset) (*segment, error) {
+	s := l.newSegment(base)
 	// A file of this name is what a crash left of an earlier segment; Open has seen that it is not needed.
-	f, err := fsys.OpenFile(s.path(logSuffix), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o644)
+	f, err := l.fsys.OpenFile(s.path(logSuffix), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o644)
 	if err != nil {
 		return nil, err
 	}
@@ -48,9 +53,9 @@ func createSegment(fsys vfs.FS, dir string, base ident.Offset) (*segment, error)
 	return s, nil
 }
 
-func openSegment(fsys vfs.FS, dir string, base ident.Offset) (*segment, error) {
-	s := &segment{fsys: fsys, dir: dir, base: base, next: base, maxTS: -1}
-	f, err := fsys.OpenFile(s.path(logSuffix), os.O_RDWR, 0)
+func (l *Log) openSegment(base ident.Offset) (*segment, error) {
+	s := l.newSegment(base)
+	f, err := l.fsys.OpenFile(s.path(logSuffix), os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -102,11 +107,11 @@ func (s *segment) remove() error {
 
 // note takes a batch that was written at pos into the indexes and the segment's extent, by Kafka's rule: an
 // entry for the first batch that begins more than the interval after the last entry.
-func (s *segment) note(x *indexes, h batch.Header, pos int64, interval int64) {
+func (s *segment) note(x *indexes, h batch.Header, pos int64) {
 	if h.MaxTimestamp > s.maxTS {
 		s.maxTS, s.maxTSOffset = h.MaxTimestamp, h.LastOffset()
 	}
-	if s.sinceIndex > interval {
+	if s.sinceIndex > s.interval {
 		x.addOffset(offsetEntry{relative(s.base, h.LastOffset()), uint32(pos)})
 		s.noteMaxTimestamp(x)
 		s.sinceIndex = 0
@@ -160,7 +165,7 @@ func (s *segment) readIndexes(size int64) (*indexes, error) {
 
 // index returns the indexes of a segment of this size, reading or making them at the first use. Safe beside
 // the owner.
-func (s *segment) index(size int64, interval int64) (*indexes, error) {
+func (s *segment) index(size int64) (*indexes, error) {
 	if x := s.loaded.Load(); x != nil {
 		return x, nil
 	}
@@ -172,7 +177,7 @@ func (s *segment) index(size int64, interval int64) (*indexes, error) {
 	x, err := s.readIndexes(size)
 	if err != nil {
 		// Whatever is wrong with the files, the batches say it better.
-		if x, err = s.scanIndexes(size, interval); err != nil {
+		if x, err = s.scanIndexes(size); err != nil {
 			return nil, err
 		}
 	}
@@ -181,8 +186,8 @@ func (s *segment) index(size int64, interval int64) (*indexes, error) {
 }
 
 // scanIndexes makes the indexes from the batch headers.
-func (s *segment) scanIndexes(size, interval int64) (*indexes, error) {
-	shadow := &segment{base: s.base, maxTS: -1}
+func (s *segment) scanIndexes(size int64) (*indexes, error) {
+	shadow := &segment{base: s.base, maxTS: -1, interval: s.interval}
 	x := newIndexes(nil, nil)
 	r := headerReader{f: s.file, size: size, buf: make([]byte, scanBytes)}
 	for pos := int64(0); pos < size; {
@@ -190,7 +195,7 @@ func (s *segment) scanIndexes(size, interval int64) (*indexes, error) {
 		if err != nil {
 			return nil, err
 		}
-		shadow.note(x, h, pos, interval)
+		shadow.note(x, h, pos)
 		pos += int64(h.Size())
 	}
 	shadow.noteMaxTimestamp(x)

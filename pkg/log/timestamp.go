@@ -14,8 +14,8 @@ type TimestampOffset struct {
 
 // largestTimestamp returns the largest timestamp of a segment, -1 when it has none, and the last offset of the
 // first batch that has it. Safe beside the owner.
-func (s *segment) largestTimestamp(size, interval int64) (int64, ident.Offset, error) {
-	x, err := s.index(size, interval)
+func (s *segment) largestTimestamp(size int64) (int64, ident.Offset, error) {
+	x, err := s.index(size)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -50,7 +50,7 @@ func (l *Log) OffsetForTimestamp(ts int64) (found TimestampOffset, ok bool, err 
 		if s.size == 0 || s.next <= v.start || !s.acquire() {
 			continue
 		}
-		found, ok, err = s.firstNotBefore(ts, v.start, l.cfg.IndexIntervalBytes)
+		found, ok, err = s.firstNotBefore(ts, v.start)
 		s.release()
 		if ok || err != nil {
 			return found, ok, l.readError(err)
@@ -68,7 +68,7 @@ func (l *Log) MaxTimestamp() (found TimestampOffset, ok bool, err error) {
 		if s.size == 0 || s.next <= v.start || !s.acquire() {
 			continue
 		}
-		ts, _, err := s.largestTimestamp(s.size, l.cfg.IndexIntervalBytes)
+		ts, _, err := s.largestTimestamp(s.size)
 		s.release()
 		if err != nil {
 			return TimestampOffset{}, false, l.readError(err)
@@ -81,8 +81,8 @@ func (l *Log) MaxTimestamp() (found TimestampOffset, ok bool, err error) {
 	return l.OffsetForTimestamp(largest)
 }
 
-func (s *segmentView) firstNotBefore(ts int64, start ident.Offset, interval int64) (TimestampOffset, bool, error) {
-	x, err := s.index(s.size, interval)
+func (s *segmentView) firstNotBefore(ts int64, start ident.Offset) (TimestampOffset, bool, error) {
+	x, err := s.index(s.size)
 	if err != nil {
 		return TimestampOffset{}, false, err
 	}

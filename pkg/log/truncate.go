@@ -32,7 +32,7 @@ func (l *Log) Truncate(to ident.Offset) error {
 	}
 	gone := l.segments[keep:]
 	last := l.segments[keep-1]
-	x, err := last.index(last.size, l.cfg.IndexIntervalBytes)
+	x, err := last.index(last.size)
 	if err != nil {
 		return l.poison("truncate", err)
 	}
@@ -96,7 +96,7 @@ func (l *Log) TruncateFully(start ident.Offset) error {
 	if err := l.removeSnapshotsAbove(-1); err != nil {
 		return l.poison("truncate", err)
 	}
-	next, err := createSegment(l.fsys, l.dir, start)
+	next, err := l.createSegment(start)
 	if err != nil {
 		return l.poison("create segment", err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/highwater-io/highwater/pkg/node/exec"
 	"github.com/highwater-io/highwater/pkg/nodefact"
 	"github.com/highwater-io/highwater/pkg/replication"
+	"github.com/highwater-io/highwater/pkg/topicconfig"
 )
 
 // metadataChanged follows a committed image: replicas come, go, and learn their state.
@@ -100,14 +101,23 @@ func (b *broker) applyPartition(image *metadata.Image, id ident.TopicPartition) 
 	}
 	r.do(func(now ident.Instant, p *exec.Partition) {
 		p.SetMaxMessageBytes(int(values.MaxMessageBytes))
-		if err := p.Log().SetSegmentBytes(int64(values.SegmentBytes)); err != nil {
-			b.logger.Warn("a topic's segment size can't be used", "topic", topic.Name, "error", err)
+		if err := p.Log().SetSettings(logSettings(values)); err != nil {
+			b.logger.Warn("a topic's settings can't be used", "topic", topic.Name, "error", err)
 		}
 		p.ApplyMetadata(now, replication.MetadataChanged{
 			Leader: state.Leader, LeaderEpoch: state.LeaderEpoch, PartitionEpoch: state.PartitionEpoch,
 			Replicas: state.Replicas, ISR: state.ISR, MinISR: int(values.MinInsyncReplicas),
 		})
 	})
+}
+
+// logSettings is what a topic's configuration says to the logs of its partitions.
+func logSettings(values topicconfig.Values) log.Settings {
+	return log.Settings{
+		SegmentBytes:       int64(values.SegmentBytes),
+		IndexBytes:         max(int64(values.SegmentIndexBytes), log.MinIndexBytes),
+		IndexIntervalBytes: max(int64(values.IndexIntervalBytes), 1), // with 0 every batch gets an entry, as with 1
+	}
 }
 
 // openReplica opens the partition's log, or creates it. A directory of the same name that belongs to another topic
@@ -122,7 +132,7 @@ func (b *broker) openReplica(image *metadata.Image, topic *metadata.Topic, index
 	partition, recovery, err := exec.OpenPartition(exec.PartitionConfig{
 		FS: b.fs, Dir: dir, Topic: topic.Name, ID: id,
 		Log: log.Config{
-			SegmentBytes:  int64(values.SegmentBytes),
+			Settings:      logSettings(values),
 			StartOffset:   b.checkpoints.logStart(topic.Name, index),
 			RecoveryPoint: b.checkpoints.recoveryPoint(topic.Name, index),
 			CleanShutdown: b.cleanStart,

@@ -89,7 +89,7 @@ func (n *quorumNode) boot() {
 	}
 	q, _, err := exec.OpenQuorum(exec.QuorumConfig{
 		FS: n.fs(), Dir: quorumDir, Voters: s.voters,
-		Log: log.Config{SegmentBytes: 4 << 10},
+		Log: log.Config{Settings: log.Settings{SegmentBytes: 4 << 10}},
 		Raft: raft.Config{
 			Self: quorumKey(n.id), ClusterID: "sim", Seed: s.opts.Seed + uint64(n.life)<<32, FetchMaxBytes: s.fetchMaxBytes,
 			ElectionTimeout: s.election, Mutant: mutant,

@@ -12,12 +12,14 @@ import (
 const (
 	CleanupPolicy               = "cleanup.policy"
 	CompressionType             = "compression.type"
+	IndexIntervalBytes          = "index.interval.bytes"
 	MaxMessageBytes             = "max.message.bytes"
 	MessageTimestampType        = "message.timestamp.type"
 	MinInsyncReplicas           = "min.insync.replicas"
 	RetentionBytes              = "retention.bytes"
 	RetentionMs                 = "retention.ms"
 	SegmentBytes                = "segment.bytes"
+	SegmentIndexBytes           = "segment.index.bytes"
 	UncleanLeaderElectionEnable = "unclean.leader.election.enable"
 )
 
@@ -42,6 +44,10 @@ var table = []Key{
 	{
 		Name: CompressionType, Type: kmsg.ConfigTypeString, Default: "producer", Synonym: "compression.type", only: []string{"producer"},
 		Doc: "Batches are kept as the producer compressed them; \"producer\" is the only value.",
+	},
+	{
+		Name: IndexIntervalBytes, Type: kmsg.ConfigTypeInt, Default: "4096", Synonym: "log.index.interval.bytes", min: 0, max: math.MaxInt32,
+		Doc: "How many bytes of a segment lie between two entries of its indexes. A change counts from the next segment on.",
 	},
 	{
 		Name: MaxMessageBytes, Type: kmsg.ConfigTypeInt, Default: "1048588", Synonym: "message.max.bytes", min: 0, max: math.MaxInt32,
@@ -69,6 +75,10 @@ var table = []Key{
 		Doc: "The size in bytes at which a segment is closed and the next one begun. Retention drops whole segments.",
 	},
 	{
+		Name: SegmentIndexBytes, Type: kmsg.ConfigTypeInt, Default: "10485760", Synonym: "log.index.size.max.bytes", min: 4, max: math.MaxInt32,
+		Doc: "How large, in bytes, a segment's offset index may grow before the segment is closed and the next one begun.",
+	},
+	{
 		Name: UncleanLeaderElectionEnable, Type: kmsg.ConfigTypeBoolean, Default: "false", Synonym: "unclean.leader.election.enable",
 		Doc: "Whether a replica that is not in sync may lead when no other can. It loses records that were acknowledged.",
 	},
@@ -77,11 +87,11 @@ var table = []Key{
 // notYet are Kafka's other topic keys, so that refusing one can say that the key is real.
 var notYet = []string{
 	"compression.gzip.level", "compression.lz4.level", "compression.zstd.level", "delete.retention.ms",
-	"file.delete.delay.ms", "flush.messages", "flush.ms", "follower.replication.throttled.replicas", "index.interval.bytes",
+	"file.delete.delay.ms", "flush.messages", "flush.ms", "follower.replication.throttled.replicas",
 	"leader.replication.throttled.replicas", "local.retention.bytes", "local.retention.ms", "max.compaction.lag.ms",
 	"message.timestamp.after.max.ms", "message.timestamp.before.max.ms", "min.cleanable.dirty.ratio",
 	"min.compaction.lag.ms", "preallocate", "remote.copy.disable", "remote.log.delete.on.disable",
-	"remote.storage.enable", "segment.index.bytes", "segment.jitter.ms", "segment.ms",
+	"remote.storage.enable", "segment.jitter.ms", "segment.ms",
 }
 
 // Keys returns the table, sorted by name. The caller must not change it.

@@ -39,6 +39,10 @@ func TestValidate(t *testing.T) {
 		{RetentionBytes, "9223372036854775807", ""},
 		{SegmentBytes, "1048576", ""},
 		{SegmentBytes, "1048575", "must be at least 1048576"},
+		{SegmentIndexBytes, "4", ""},
+		{SegmentIndexBytes, "3", "must be at least 4"},
+		{IndexIntervalBytes, "0", ""},
+		{IndexIntervalBytes, "-1", "must be at least 0"},
 		{MaxMessageBytes, "0", ""},
 		{MinInsyncReplicas, "0", "must be at least 1"},
 		{UncleanLeaderElectionEnable, "TRUE", ""},
@@ -75,8 +79,8 @@ func TestValuesPreferTheTopicThenTheNodeThenKafka(t *testing.T) {
 	topic := map[string]string{RetentionMs: "-1", UncleanLeaderElectionEnable: "true"}
 	got, err := node.Values(func(name string) (string, bool) { v, ok := topic[name]; return v, ok })
 	want := Values{
-		MaxMessageBytes: 1048588, MinInsyncReplicas: 2,
-		RetentionBytes: -1, RetentionMs: -1, SegmentBytes: 1 << 30, UncleanLeaderElection: true,
+		IndexIntervalBytes: 4096, MaxMessageBytes: 1048588, MinInsyncReplicas: 2,
+		RetentionBytes: -1, RetentionMs: -1, SegmentBytes: 1 << 30, SegmentIndexBytes: 10 << 20, UncleanLeaderElection: true,
 	}
 	if err != nil || got != want {
 		t.Errorf("got %+v, %v; want %+v", got, err, want)

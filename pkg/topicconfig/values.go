@@ -52,11 +52,13 @@ func (d Defaults) Value(key Key, topic Get) (string, kmsg.ConfigSource) {
 
 // Values are a topic's configs as numbers, for the code that acts on them.
 type Values struct {
+	IndexIntervalBytes    int32
 	MaxMessageBytes       int32
 	MinInsyncReplicas     int32 // as set; what counts is no more than the number of replicas
 	RetentionBytes        int64 // -1: no limit
 	RetentionMs           int64 // -1: no limit
 	SegmentBytes          int32
+	SegmentIndexBytes     int32
 	UncleanLeaderElection bool
 }
 
@@ -100,11 +102,13 @@ func (d Defaults) Values(topic Get) (Values, error) {
 	text(CompressionType)
 	text(MessageTimestampType)
 	return Values{
+		IndexIntervalBytes:    small(IndexIntervalBytes),
 		MaxMessageBytes:       small(MaxMessageBytes),
 		MinInsyncReplicas:     small(MinInsyncReplicas),
 		RetentionBytes:        number(RetentionBytes),
 		RetentionMs:           number(RetentionMs),
 		SegmentBytes:          small(SegmentBytes),
+		SegmentIndexBytes:     small(SegmentIndexBytes),
 		UncleanLeaderElection: unclean,
 	}, first
 }

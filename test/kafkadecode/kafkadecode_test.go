@@ -142,7 +142,7 @@ func TestKafkaReadsOurSnapshot(t *testing.T) {
 
 func TestKafkaReadsOurSegmentsAndIndexes(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "orders-0")
-	l, _, err := log.Open(vfs.OS(), dir, log.Config{SegmentBytes: 20000, IndexIntervalBytes: 500})
+	l, _, err := log.Open(vfs.OS(), dir, log.Config{Settings: log.Settings{SegmentBytes: 20000, IndexIntervalBytes: 500}})
 	if err != nil {
 		t.Fatal(err)
 	}

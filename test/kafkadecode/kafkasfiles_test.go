@@ -36,7 +36,7 @@ func TestOurLogOpensKafkasFoldersAndFindsNothingToRepair(t *testing.T) {
 		{"features/node1/__transaction_state-0", 7, 0},
 	} {
 		dir := copyDir(t, filepath.Join(golden, tc.dir))
-		l, recovery, err := log.Open(vfs.OS(), dir, log.Config{IndexIntervalBytes: 64})
+		l, recovery, err := log.Open(vfs.OS(), dir, log.Config{Settings: log.Settings{IndexIntervalBytes: 64}})
 		if err != nil {
 			t.Errorf("%s: %v", tc.dir, err)
 			continue
@@ -90,7 +90,7 @@ func TestOurLogRebuildsKafkasIndexesByteForByte(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	l, _, err := log.Open(vfs.OS(), dir, log.Config{IndexIntervalBytes: 64})
+	l, _, err := log.Open(vfs.OS(), dir, log.Config{Settings: log.Settings{IndexIntervalBytes: 64}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,49 @@
+package log
+
+import (
+	"fmt"
+	"math"
+)
+
+// MinIndexBytes is the smallest Settings.IndexBytes: one entry.
+const MinIndexBytes = offsetEntryBytes
+
+// Settings are what may change while a log is open: what the configuration of a topic says. The zero value of
+// every field is usable.
+type Settings struct {
+	// SegmentBytes is the size beyond which the next append starts a new segment; 0 is 1 GiB (segment.bytes).
+	SegmentBytes int64
+	// IndexIntervalBytes is how much log lies between two index entries; 0 is 4096 (index.interval.bytes). A change
+	// counts from the next segment on.
+	IndexIntervalBytes int64
+	// IndexBytes bounds the offset index of a segment; 0 is 10 MiB (segment.index.bytes).
+	IndexBytes int64
+}
+
+func (s Settings) withDefaults() (Settings, error) {
+	setDefault(&s.SegmentBytes, 1<<30)
+	setDefault(&s.IndexIntervalBytes, 4096)
+	setDefault(&s.IndexBytes, 10<<20)
+	switch {
+	case s.SegmentBytes < 0 || s.SegmentBytes > math.MaxInt32:
+		return s, fmt.Errorf("segment size of %d bytes: want 1 to %d", s.SegmentBytes, math.MaxInt32)
+	case s.IndexIntervalBytes < 0 || s.IndexBytes < MinIndexBytes:
+		return s, fmt.Errorf("index interval %d, index size %d: want positive", s.IndexIntervalBytes, s.IndexBytes)
+	}
+	return s, nil
+}
+
+func setDefault(v *int64, to int64) {
+	if *v == 0 {
+		*v = to
+	}
+}
+
+// SetSettings replaces the settings for what is to come. One that is out of range is an error and changes nothing.
+func (l *Log) SetSettings(s Settings) error {
+	s, err := s.withDefaults()
+	if err == nil {
+		l.cfg.Settings = s
+	}
+	return err
+}
