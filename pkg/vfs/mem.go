@@ -10,15 +10,17 @@ import (
 	"sort"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
 // Mem is a file system in memory that knows what has been synced, so that CrashClone can lose the rest.
 // Paths are cleaned and taken as absolute; "/" exists from the start.
 type Mem struct {
-	mu    sync.Mutex
-	root  *memNode
-	locks map[string]bool
+	mu      sync.Mutex
+	root    *memNode
+	locks   map[string]bool
+	volumes []*memVolume
 }
 
 // memNode is a file or a directory. What is durable is kept beside what is seen, with the operations that
@@ -119,6 +121,10 @@ func (m *Mem) OpenFile(name string, flag int, _ fs.FileMode) (File, error) {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrExist}
 	case ok && n.dir:
 		return nil, &fs.PathError{Op: "open", Path: name, Err: fmt.Errorf("is a directory: %w", fs.ErrInvalid)}
+	case flag&(os.O_WRONLY|os.O_RDWR|os.O_CREATE|os.O_TRUNC) != 0 && m.readOnly(name):
+		return nil, &fs.PathError{Op: "open", Path: name, Err: syscall.EROFS}
+	case !ok && !m.roomFor(name, memBlockBytes):
+		return nil, &fs.PathError{Op: "open", Path: name, Err: syscall.ENOSPC}
 	case !ok:
 		n = &memNode{}
 		d.apply(dirOp{set: base, node: n})
@@ -142,6 +148,9 @@ func (m *Mem) Remove(name string) error {
 	if !ok {
 		return &fs.PathError{Op: "remove", Path: name, Err: fs.ErrNotExist}
 	}
+	if m.readOnly(name) {
+		return &fs.PathError{Op: "remove", Path: name, Err: syscall.EROFS}
+	}
 	if n.dir && len(n.entries) > 0 {
 		return &fs.PathError{Op: "remove", Path: name, Err: fmt.Errorf("directory not empty: %w", fs.ErrExist)}
 	}
@@ -163,6 +172,9 @@ func (m *Mem) RemoveAll(name string) error {
 	n, ok := d.entries[base]
 	if !ok {
 		return nil
+	}
+	if m.readOnly(name) {
+		return &fs.PathError{Op: "removeall", Path: name, Err: syscall.EROFS}
 	}
 	n.removeTree()
 	d.apply(dirOp{remove: base})
@@ -191,6 +203,9 @@ func (m *Mem) Rename(oldName, newName string) error {
 	if !ok {
 		return &fs.PathError{Op: "rename", Path: oldName, Err: fs.ErrNotExist}
 	}
+	if m.readOnly(oldName) {
+		return &fs.PathError{Op: "rename", Path: oldName, Err: syscall.EROFS}
+	}
 	to := filepath.Base(filepath.Clean(newName))
 	if old, ok := d.entries[to]; ok && (old.dir != n.dir || old.dir && len(old.entries) > 0) {
 		return &fs.PathError{Op: "rename", Path: newName, Err: fs.ErrExist}
@@ -208,7 +223,12 @@ func (m *Mem) MkdirAll(name string, _ fs.FileMode) error {
 	n := m.root
 	for _, p := range memParts(name) {
 		next, ok := n.entries[p]
-		if !ok {
+		switch {
+		case !ok && m.readOnly(name):
+			return &fs.PathError{Op: "mkdir", Path: name, Err: syscall.EROFS}
+		case !ok && !m.roomFor(name, memBlockBytes):
+			return &fs.PathError{Op: "mkdir", Path: name, Err: syscall.ENOSPC}
+		case !ok:
 			next = newMemDir()
 			n.apply(dirOp{set: p, node: next})
 		}

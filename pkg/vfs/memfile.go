@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"syscall"
 )
 
 // memFile is a handle; it stays usable after the name is removed, as on Unix.
@@ -56,10 +57,24 @@ func (f *memFile) WriteAt(p []byte, off int64) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
-	op := fileOp{off: off, data: append([]byte(nil), p...)}
-	f.node.data = op.applyTo(f.node.data)
-	f.node.unsynced = append(f.node.unsynced, op)
+	if f.m.readOnly(f.name) {
+		return 0, &fs.PathError{Op: "write", Path: f.name, Err: syscall.EROFS}
+	}
+	n := f.m.fitting(f.name, int64(len(f.node.data)), off, len(p))
+	if n < len(p) {
+		// As the kernel does: what fits is written, and the caller learns that the rest is not.
+		if n > 0 {
+			f.node.write(fileOp{off: off, data: append([]byte(nil), p[:n]...)})
+		}
+		return n, &fs.PathError{Op: "write", Path: f.name, Err: syscall.ENOSPC}
+	}
+	f.node.write(fileOp{off: off, data: append([]byte(nil), p...)})
 	return len(p), nil
+}
+
+func (n *memNode) write(op fileOp) {
+	n.data = op.applyTo(n.data)
+	n.unsynced = append(n.unsynced, op)
 }
 
 func (op fileOp) applyTo(data []byte) []byte {
@@ -78,9 +93,7 @@ func (op fileOp) applyTo(data []byte) []byte {
 }
 
 func (n *memNode) truncate(size int64) {
-	op := fileOp{truncate: true, off: size}
-	n.data = op.applyTo(n.data)
-	n.unsynced = append(n.unsynced, op)
+	n.write(fileOp{truncate: true, off: size})
 }
 
 func (f *memFile) Size() (int64, error) {
@@ -100,6 +113,9 @@ func (f *memFile) Truncate(size int64) error {
 	}
 	if size < 0 {
 		return &fs.PathError{Op: "truncate", Path: f.name, Err: fs.ErrInvalid}
+	}
+	if f.m.readOnly(f.name) {
+		return &fs.PathError{Op: "truncate", Path: f.name, Err: syscall.EROFS}
 	}
 	f.node.truncate(size)
 	return nil

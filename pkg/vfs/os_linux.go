@@ -1,9 +1,25 @@
 package vfs
 
 import (
+	"io/fs"
 	"os"
 	"syscall"
 )
+
+// Space is statfs: what is kept back for the superuser does not count as free, whoever asks.
+func (osFS) Space(dir string) (Space, error) {
+	var st syscall.Statfs_t
+	for {
+		err := syscall.Statfs(dir, &st)
+		if err == syscall.EINTR {
+			continue
+		}
+		if err != nil {
+			return Space{}, &fs.PathError{Op: "statfs", Path: dir, Err: err}
+		}
+		return Space{FreeBytes: int64(st.Bavail) * st.Bsize, TotalBytes: int64(st.Blocks) * st.Bsize}, nil
+	}
+}
 
 // datasync is fdatasync: it also makes a changed size durable, but not the times, which nobody reads.
 func datasync(f *os.File) error {
