@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/s2"
@@ -29,7 +30,7 @@ func decompress(c Compression, body []byte) ([]byte, error) {
 		}
 		return readBounded(r, "gzip")
 	case Snappy:
-		return unsnappy(body)
+		return unsnappy(nil, body)
 	case LZ4:
 		return readBounded(lz4.NewReader(bytes.NewReader(body)), "lz4")
 	case Zstd:
@@ -54,15 +55,15 @@ func readBounded(r io.Reader, name string) ([]byte, error) {
 	return out, nil
 }
 
-// unsnappy reads one snappy block, or blocks in xerial's framing: magic, two versions, then length and block.
-func unsnappy(body []byte) ([]byte, error) {
+// unsnappy reads one snappy block, or blocks in xerial's framing: magic, two versions, then length and block. It
+// appends to out.
+func unsnappy(out, body []byte) ([]byte, error) {
 	if !bytes.HasPrefix(body, xerialMagic) {
-		return unsnappyBlock(nil, body)
+		return unsnappyBlock(out, body)
 	}
 	if len(body) < 16 {
 		return nil, fmt.Errorf("%w: snappy framing", ErrCorrupt)
 	}
-	var out []byte
 	for body = body[16:]; len(body) > 0; {
 		if len(body) < 4 {
 			return nil, fmt.Errorf("%w: snappy framing", ErrCorrupt)
@@ -89,9 +90,9 @@ func unsnappyBlock(dst, block []byte) ([]byte, error) {
 	if n > 64*len(block) {
 		return nil, fmt.Errorf("%w: snappy block claims %d bytes from %d", ErrCorrupt, n, len(block))
 	}
-	plain, err := s2.Decode(nil, block)
-	if err != nil {
+	dst = slices.Grow(dst, n)
+	if _, err := s2.Decode(dst[len(dst):len(dst)+n], block); err != nil {
 		return nil, fmt.Errorf("%w: snappy: %w", ErrCorrupt, err)
 	}
-	return append(dst, plain...), nil
+	return dst[:len(dst)+n], nil
 }

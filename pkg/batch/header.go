@@ -42,6 +42,7 @@ const (
 	attrLogAppendTime = 0x08
 	attrTransactional = 0x10
 	attrControl       = 0x20
+	attrDeleteHorizon = 0x40
 )
 
 var (
@@ -104,6 +105,16 @@ func (h Header) IsTransactional() bool { return h.Attributes&attrTransactional !
 
 // IsLogAppendTime says whether the timestamps are the broker's.
 func (h Header) IsLogAppendTime() bool { return h.Attributes&attrLogAppendTime != 0 }
+
+// DeleteHorizon is the time, in ms since 1970, from which on the batch's tombstones may be dropped. ok is false
+// before the log cleaner has set it. It stands where the base timestamp else is, and the records' timestamps are
+// relative to it (KIP-534).
+func (h Header) DeleteHorizon() (ms int64, ok bool) {
+	if h.Attributes&attrDeleteHorizon == 0 {
+		return 0, false
+	}
+	return h.BaseTimestamp, true
+}
 
 // Compression is the compression type, which may be one that nobody knows.
 func (h Header) Compression() Compression { return Compression(h.Attributes & attrCompression) }
