@@ -116,13 +116,14 @@ func (l *Log) parse(batches []byte) error {
 // write appends the batches that l.headers describe.
 func (l *Log) write(batches []byte) (AppendInfo, error) {
 	first, last := l.headers[0], l.headers[len(l.headers)-1]
-	a := l.active()
-	if a.size > 0 && l.isFull(a, int64(len(batches)), last.LastOffset()) {
-		if err := l.Roll(); err != nil {
-			return AppendInfo{}, err
-		}
-		a = l.active()
+	info := AppendInfo{First: first.BaseOffset, Last: last.LastOffset(), Batches: len(l.headers), Bytes: len(batches), MaxTimestamp: -1}
+	for i := range l.headers {
+		info.MaxTimestamp = max(info.MaxTimestamp, l.headers[i].MaxTimestamp)
 	}
+	if err := l.rollFor(int64(len(batches)), info.Last, info.MaxTimestamp); err != nil {
+		return AppendInfo{}, err
+	}
+	a := l.active()
 	if last.LastOffset()-a.base > math.MaxInt32 {
 		return AppendInfo{}, fmt.Errorf("log %s: %w: offsets %d to %d", l.dir, ErrTooLarge, first.BaseOffset, last.LastOffset())
 	}
@@ -133,7 +134,9 @@ func (l *Log) write(batches []byte) (AppendInfo, error) {
 		return AppendInfo{}, l.poison("write", err)
 	}
 	a.dirty = true
-	info := AppendInfo{First: first.BaseOffset, Last: last.LastOffset(), Batches: len(l.headers), Bytes: len(batches), MaxTimestamp: -1}
+	if a.size == 0 {
+		a.firstTS, a.firstKnown = first.MaxTimestamp, true
+	}
 	x := a.loaded.Load()
 	pos := a.size
 	for _, h := range l.headers {
@@ -144,7 +147,6 @@ func (l *Log) write(batches []byte) (AppendInfo, error) {
 		if l.epochs.Assign(h.LeaderEpoch, h.BaseOffset) {
 			l.epochsDirty = true
 		}
-		info.MaxTimestamp = max(info.MaxTimestamp, h.MaxTimestamp)
 		pos += int64(h.Size())
 	}
 	pos = a.size
@@ -154,11 +156,4 @@ func (l *Log) write(batches []byte) (AppendInfo, error) {
 	}
 	l.publish(false)
 	return info, nil
-}
-
-// isFull says whether bytes more, up to offset last, belong into a new segment.
-func (l *Log) isFull(a *segment, bytes int64, last ident.Offset) bool {
-	entries := int64(len(*a.loaded.Load().offsets.Load()))
-	return a.size+bytes > l.cfg.SegmentBytes || last-a.base > math.MaxInt32 ||
-		(entries+1)*offsetEntryBytes > l.cfg.IndexBytes
 }

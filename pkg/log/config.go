@@ -28,6 +28,10 @@ type Config struct {
 	// ProducerExpirationMs is how long an idle producer is remembered; 0 is a day (producer.id.expiration.ms).
 	ProducerExpirationMs int64
 
+	// WallMillis is the calendar's time in ms since 1970, for what can't go by the records' own timestamps; nil when
+	// that is not wanted.
+	WallMillis func() int64
+
 	// StartOffset is the log start that was last known, from log-start-offset-checkpoint. The log begins
 	// there or at its first segment, whichever is later. An empty directory begins there.
 	StartOffset ident.Offset

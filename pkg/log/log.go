@@ -128,39 +128,6 @@ func (l *Log) poison(what string, err error) error {
 	return l.err
 }
 
-// Roll seals the active segment, unless it is empty, and starts the next one at the log's end. Appends roll by
-// themselves when the segment is full.
-func (l *Log) Roll() error {
-	if l.err != nil {
-		return l.err
-	}
-	sealed := l.active()
-	if sealed.size == 0 {
-		return nil
-	}
-	if err := sealed.writeIndexes(); err != nil {
-		return l.poison("write index", err)
-	}
-	if err := l.producers.writeSnapshot(sealed.next, false); err != nil {
-		return l.poison("write producer snapshot", err)
-	}
-	if sealed.base < l.toldFlushed {
-		// The owner's recovery point may still be the one from before a truncation. After a crash nothing below
-		// it would be scanned but the last segment, which this one is until the next is there.
-		if _, err := l.Flush(); err != nil {
-			return err
-		}
-	}
-	next, err := l.createSegment(sealed.next)
-	if err != nil {
-		return l.poison("create segment", err)
-	}
-	l.dirDirty = true
-	l.segments = append(l.segments[:len(l.segments):len(l.segments)], next)
-	l.publish(true)
-	return nil
-}
-
 // Close flushes everything, indexes and the state of the producers too, and closes the files, so that the log
 // can be opened with CleanShutdown. Chunks that are not yet released stay readable. A log that was poisoned is
 // closed as well, and the error returned: it was not a clean shutdown.

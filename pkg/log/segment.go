@@ -26,9 +26,12 @@ type segment struct {
 	next        ident.Offset // the offset after the last batch
 	maxTS       int64        // largest timestamp of a batch, -1 when there is none
 	maxTSOffset ident.Offset // last offset of the first batch that has it
-	sinceIndex  int64        // bytes since the last index entry
-	dirty       bool         // the file has unsynced bytes
-	indexDirty  bool         // the index files have unsynced bytes
+	firstTS     int64        // timestamp of the first batch, when firstKnown
+	firstKnown  bool
+	openedMs    int64 // Config.WallMillis when it was opened
+	sinceIndex  int64 // bytes since the last index entry
+	dirty       bool  // the file has unsynced bytes
+	indexDirty  bool  // the index files have unsynced bytes
 
 	loadMu sync.Mutex
 	loaded atomic.Pointer[indexes] // nil until a sealed segment is first read
@@ -37,7 +40,11 @@ type segment struct {
 func (s *segment) path(suffix string) string { return filepath.Join(s.dir, fileName(s.base, suffix)) }
 
 func (l *Log) newSegment(base ident.Offset) *segment {
-	return &segment{fsys: l.fsys, dir: l.dir, base: base, next: base, maxTS: -1, interval: l.cfg.IndexIntervalBytes}
+	s := &segment{fsys: l.fsys, dir: l.dir, base: base, next: base, maxTS: -1, interval: l.cfg.IndexIntervalBytes}
+	if l.cfg.WallMillis != nil {
+		s.openedMs = l.cfg.WallMillis()
+	}
+	return s
 }
 
 func (l *Log) createSegment(base ident.Offset) (*segment, error) {

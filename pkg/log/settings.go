@@ -13,6 +13,13 @@ const MinIndexBytes = offsetEntryBytes
 type Settings struct {
 	// SegmentBytes is the size beyond which the next append starts a new segment; 0 is 1 GiB (segment.bytes).
 	SegmentBytes int64
+	// SegmentMs is the age beyond which the next append starts a new segment: the timestamp of what is appended
+	// against that of the segment's first batch. Where that one has none, Config.WallMillis says how long the segment
+	// has been open. 0 is no limit (segment.ms).
+	SegmentMs int64
+	// SegmentJitterMs is how much sooner than SegmentMs that may be: segments draw from it, so that logs which were
+	// begun together do not all roll at once (segment.jitter.ms).
+	SegmentJitterMs int64
 	// IndexIntervalBytes is how much log lies between two index entries; 0 is 4096 (index.interval.bytes). A change
 	// counts from the next segment on.
 	IndexIntervalBytes int64
@@ -27,6 +34,8 @@ func (s Settings) withDefaults() (Settings, error) {
 	switch {
 	case s.SegmentBytes < 0 || s.SegmentBytes > math.MaxInt32:
 		return s, fmt.Errorf("segment size of %d bytes: want 1 to %d", s.SegmentBytes, math.MaxInt32)
+	case s.SegmentMs < 0 || s.SegmentJitterMs < 0:
+		return s, fmt.Errorf("segment age %d ms, jitter %d ms: want 0 or more", s.SegmentMs, s.SegmentJitterMs)
 	case s.IndexIntervalBytes < 0 || s.IndexBytes < MinIndexBytes:
 		return s, fmt.Errorf("index interval %d, index size %d: want positive", s.IndexIntervalBytes, s.IndexBytes)
 	}

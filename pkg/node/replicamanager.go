@@ -115,6 +115,8 @@ func (b *broker) applyPartition(image *metadata.Image, id ident.TopicPartition) 
 func logSettings(values topicconfig.Values) log.Settings {
 	return log.Settings{
 		SegmentBytes:       int64(values.SegmentBytes),
+		SegmentMs:          values.SegmentMs,
+		SegmentJitterMs:    values.SegmentJitterMs,
 		IndexBytes:         max(int64(values.SegmentIndexBytes), log.MinIndexBytes),
 		IndexIntervalBytes: max(int64(values.IndexIntervalBytes), 1), // with 0 every batch gets an entry, as with 1
 	}
@@ -133,6 +135,7 @@ func (b *broker) openReplica(image *metadata.Image, topic *metadata.Topic, index
 		FS: b.fs, Dir: dir, Topic: topic.Name, ID: id,
 		Log: log.Config{
 			Settings:      logSettings(values),
+			WallMillis:    func() int64 { return time.Now().UnixMilli() },
 			StartOffset:   b.checkpoints.logStart(topic.Name, index),
 			RecoveryPoint: b.checkpoints.recoveryPoint(topic.Name, index),
 			CleanShutdown: b.cleanStart,

@@ -55,7 +55,7 @@ func (p *isrProducer) send() {
 	}
 	p.request++
 	request, values, acks := p.request, p.batch, p.acks
-	b := batch.NewBuilder(0, 0, 1)
+	b := batch.NewBuilder(0, 0, int64(p.s.w.Now())/1e6)
 	if p.idempotent {
 		b.Producer(int64(p.id), 0, p.sequence)
 	}

@@ -20,6 +20,8 @@ const (
 	RetentionMs                 = "retention.ms"
 	SegmentBytes                = "segment.bytes"
 	SegmentIndexBytes           = "segment.index.bytes"
+	SegmentJitterMs             = "segment.jitter.ms"
+	SegmentMs                   = "segment.ms"
 	UncleanLeaderElectionEnable = "unclean.leader.election.enable"
 )
 
@@ -79,6 +81,14 @@ var table = []Key{
 		Doc: "How large, in bytes, a segment's offset index may grow before the segment is closed and the next one begun.",
 	},
 	{
+		Name: SegmentJitterMs, Type: kmsg.ConfigTypeLong, Default: "0", Synonym: "log.roll.jitter.ms", min: 0, max: math.MaxInt64,
+		Doc: "How many milliseconds sooner than segment.ms says a segment may be closed at most; each draws its own, so that not all close at once.",
+	},
+	{
+		Name: SegmentMs, Type: kmsg.ConfigTypeLong, Default: "604800000", Synonym: "log.roll.ms", min: 1, max: math.MaxInt64,
+		Doc: "How many milliseconds after a segment's first record a record may be written to it; a later one begins the next segment.",
+	},
+	{
 		Name: UncleanLeaderElectionEnable, Type: kmsg.ConfigTypeBoolean, Default: "false", Synonym: "unclean.leader.election.enable",
 		Doc: "Whether a replica that is not in sync may lead when no other can. It loses records that were acknowledged.",
 	},
@@ -91,7 +101,7 @@ var notYet = []string{
 	"leader.replication.throttled.replicas", "local.retention.bytes", "local.retention.ms", "max.compaction.lag.ms",
 	"message.timestamp.after.max.ms", "message.timestamp.before.max.ms", "min.cleanable.dirty.ratio",
 	"min.compaction.lag.ms", "preallocate", "remote.copy.disable", "remote.log.delete.on.disable",
-	"remote.storage.enable", "segment.jitter.ms", "segment.ms",
+	"remote.storage.enable",
 }
 
 // Keys returns the table, sorted by name. The caller must not change it.

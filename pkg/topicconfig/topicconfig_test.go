@@ -39,6 +39,9 @@ func TestValidate(t *testing.T) {
 		{RetentionBytes, "9223372036854775807", ""},
 		{SegmentBytes, "1048576", ""},
 		{SegmentBytes, "1048575", "must be at least 1048576"},
+		{SegmentMs, "1", ""},
+		{SegmentMs, "0", "must be at least 1"},
+		{SegmentJitterMs, "-1", "must be at least 0"},
 		{SegmentIndexBytes, "4", ""},
 		{SegmentIndexBytes, "3", "must be at least 4"},
 		{IndexIntervalBytes, "0", ""},
@@ -80,7 +83,7 @@ func TestValuesPreferTheTopicThenTheNodeThenKafka(t *testing.T) {
 	got, err := node.Values(func(name string) (string, bool) { v, ok := topic[name]; return v, ok })
 	want := Values{
 		IndexIntervalBytes: 4096, MaxMessageBytes: 1048588, MinInsyncReplicas: 2,
-		RetentionBytes: -1, RetentionMs: -1, SegmentBytes: 1 << 30, SegmentIndexBytes: 10 << 20, UncleanLeaderElection: true,
+		RetentionBytes: -1, RetentionMs: -1, SegmentBytes: 1 << 30, SegmentIndexBytes: 10 << 20, SegmentMs: 604800000, UncleanLeaderElection: true,
 	}
 	if err != nil || got != want {
 		t.Errorf("got %+v, %v; want %+v", got, err, want)

@@ -59,6 +59,8 @@ type Values struct {
 	RetentionMs           int64 // -1: no limit
 	SegmentBytes          int32
 	SegmentIndexBytes     int32
+	SegmentJitterMs       int64
+	SegmentMs             int64
 	UncleanLeaderElection bool
 }
 
@@ -109,6 +111,8 @@ func (d Defaults) Values(topic Get) (Values, error) {
 		RetentionMs:           number(RetentionMs),
 		SegmentBytes:          small(SegmentBytes),
 		SegmentIndexBytes:     small(SegmentIndexBytes),
+		SegmentJitterMs:       number(SegmentJitterMs),
+		SegmentMs:             number(SegmentMs),
 		UncleanLeaderElection: unclean,
 	}, first
 }

@@ -1,0 +1,100 @@
+package log
+
+import (
+	"hash/fnv"
+	"math"
+	"path/filepath"
+
+	"github.com/highwater-io/highwater/pkg/ident"
+)
+
+// Roll seals the active segment, unless it is empty, and starts the next one at the log's end. Appends roll by
+// themselves when the segment is full or old.
+func (l *Log) Roll() error {
+	if l.err != nil {
+		return l.err
+	}
+	sealed := l.active()
+	if sealed.size == 0 {
+		return nil
+	}
+	if err := sealed.writeIndexes(); err != nil {
+		return l.poison("write index", err)
+	}
+	if err := l.producers.writeSnapshot(sealed.next, false); err != nil {
+		return l.poison("write producer snapshot", err)
+	}
+	if sealed.base < l.toldFlushed {
+		// The owner's recovery point may still be the one from before a truncation. After a crash nothing below
+		// it would be scanned but the last segment, which this one is until the next is there.
+		if _, err := l.Flush(); err != nil {
+			return err
+		}
+	}
+	next, err := l.createSegment(sealed.next)
+	if err != nil {
+		return l.poison("create segment", err)
+	}
+	l.dirDirty = true
+	l.segments = append(l.segments[:len(l.segments):len(l.segments)], next)
+	l.publish(true)
+	return nil
+}
+
+// rollFor rolls when bytes more, up to offset last and with timestamps up to ts, belong into a new segment.
+func (l *Log) rollFor(bytes int64, last ident.Offset, ts int64) error {
+	a := l.active()
+	if a.size == 0 {
+		return nil
+	}
+	full := l.isFull(a, bytes, last)
+	if !full && l.cfg.SegmentMs > 0 {
+		age, err := l.age(a, ts)
+		if err != nil {
+			return l.poison("age of the segment", l.readError(err))
+		}
+		full = age > l.cfg.SegmentMs-l.jitter(a.base)
+	}
+	if !full {
+		return nil
+	}
+	return l.Roll()
+}
+
+// isFull says whether bytes more, up to offset last, do not fit.
+func (l *Log) isFull(a *segment, bytes int64, last ident.Offset) bool {
+	entries := int64(len(*a.loaded.Load().offsets.Load()))
+	return a.size+bytes > l.cfg.SegmentBytes || last-a.base > math.MaxInt32 ||
+		(entries+1)*offsetEntryBytes > l.cfg.IndexBytes
+}
+
+// age is how old the segment is, in ms, for an append of records with timestamps up to ts. As in Kafka, records that
+// are older than the segment's first do not age it, and the wall clock counts only where that first has no timestamp.
+func (l *Log) age(a *segment, ts int64) (int64, error) {
+	if !a.firstKnown {
+		r := headerReader{f: a.file, size: a.size, buf: make([]byte, lookUpBytes)}
+		h, err := r.at(0)
+		if err != nil {
+			return 0, err
+		}
+		a.firstTS, a.firstKnown = h.MaxTimestamp, true
+	}
+	switch {
+	case a.firstTS >= 0:
+		return ts - a.firstTS, nil
+	case l.cfg.WallMillis == nil:
+		return 0, nil
+	}
+	return l.cfg.WallMillis() - a.openedMs, nil
+}
+
+// jitter draws from Settings.SegmentJitterMs: a segment's own draw, the same on every replica and after a restart.
+func (l *Log) jitter(base ident.Offset) int64 {
+	limit := min(l.cfg.SegmentJitterMs, l.cfg.SegmentMs)
+	if limit == 0 {
+		return 0
+	}
+	h := fnv.New64a()
+	h.Write([]byte(filepath.Join(filepath.Base(l.dir), fileName(base, logSuffix))))
+	return int64(h.Sum64() % uint64(limit))
+}
