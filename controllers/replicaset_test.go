@@ -261,6 +261,21 @@ var _ = Describe("A ReplicaSet", func() {
 		}).Should(Equal("example.com/new:1"))
 	})
 
+	It("hands its defaults to the nodes, which take them when they next start", func(ctx SpecContext) {
+		rs := f.start(ctx, nil)
+		shared := func() string {
+			var config corev1.ConfigMap
+			Expect(api.Get(ctx, client.ObjectKey{Namespace: f.namespace, Name: "logs-nodes"}, &config)).To(Succeed())
+			return config.Data["node.yaml"]
+		}
+		Expect(shared()).NotTo(ContainSubstring("flush"), "nodes of an older image refuse what they do not know")
+		change(ctx, rs, func(rs *hwv1alpha1.ReplicaSet) {
+			rs.Spec.Defaults = &hwv1alpha1.Defaults{Flush: ptr(hwv1alpha1.FlushAlways), MinInSyncReplicas: ptr(int32(2))}
+		})
+		Eventually(shared).Should(And(ContainSubstring("flush: Always"), ContainSubstring("minInSyncReplicas: 2")))
+		f.eventuallySet(ctx, hwv1alpha1.ReplicaSetProgressing, metav1.ConditionFalse, hwv1alpha1.ReasonSettled)
+	})
+
 	It("tells of fenced nodes", func(ctx SpecContext) {
 		f.start(ctx, nil)
 		f.cluster.Fence(1, true)

@@ -112,6 +112,10 @@ const (
 	ReasonCreating = "Creating"
 	// ReasonScaleDownBlocked: nodes that the spec no longer wants still hold replicas.
 	ReasonScaleDownBlocked = "ScaleDownBlocked"
+	// ReasonVolumesGrowing: volumes are becoming as large as the spec says.
+	ReasonVolumesGrowing = "VolumesGrowing"
+	// ReasonVolumeExpansionRefused: Kubernetes does not let volumes grow as the spec says; they stay as large as they are.
+	ReasonVolumeExpansionRefused = "VolumeExpansionRefused"
 	// ReasonPodsOutdated: pods run an older revision of the spec and take the new one when next created.
 	ReasonPodsOutdated = "PodsOutdated"
 	// ReasonNamespaceTerminating: the namespace is being deleted; nothing is made any more.
@@ -201,6 +205,8 @@ var ConditionTable = []ConditionRow{
 	{KindReplicaSet, ReplicaSetProgressing, no, ReasonNamespaceTerminating},
 	{KindReplicaSet, ReplicaSetProgressing, yes, ReasonCreating},
 	{KindReplicaSet, ReplicaSetProgressing, yes, ReasonScaleDownBlocked},
+	{KindReplicaSet, ReplicaSetProgressing, yes, ReasonVolumeExpansionRefused},
+	{KindReplicaSet, ReplicaSetProgressing, yes, ReasonVolumesGrowing},
 	{KindReplicaSet, ReplicaSetProgressing, yes, ReasonPodsOutdated},
 }
 

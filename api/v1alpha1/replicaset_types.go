@@ -59,7 +59,8 @@ const (
 // QuorumSpec is the metadata quorum.
 //
 // +kubebuilder:validation:XValidation:rule="self.mode == 'Dedicated' || !has(self.storage)",message="quorum.storage is for mode Dedicated: combined voters use the data nodes' volume"
-// +kubebuilder:validation:XValidation:rule="has(self.storage) == has(oldSelf.storage) && (!has(self.storage) || (self.storage.size == oldSelf.storage.size && has(self.storage.storageClassName) == has(oldSelf.storage.storageClassName) && (!has(self.storage.storageClassName) || self.storage.storageClassName == oldSelf.storage.storageClassName)))",message="quorum.storage is immutable"
+// +kubebuilder:validation:XValidation:rule="has(self.storage) ? quantity(string(self.storage.size)).compareTo(has(oldSelf.storage) ? quantity(string(oldSelf.storage.size)) : quantity('1Gi')) >= 0 : !has(oldSelf.storage)",message="quorum.storage.size can't be made smaller (unset, it is 1Gi): a volume only grows"
+// +kubebuilder:validation:XValidation:rule="self.?storage.storageClassName == oldSelf.?storage.storageClassName",message="quorum.storage.storageClassName is immutable"
 type QuorumSpec struct {
 	// voters is the number of voters: odd, since one more than an odd number survives no further loss. It can't be
 	// changed once the ReplicaSet exists.
@@ -76,7 +77,8 @@ type QuorumSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="quorum.mode is immutable"
 	Mode QuorumMode `json:"mode,omitempty"`
 
-	// storage is the volume of each dedicated voter; unset, it is 1Gi of the data nodes' storage class. Immutable.
+	// storage is the volume of each dedicated voter; unset, it is 1Gi of the data nodes' storage class. Its size may
+	// grow.
 	// +optional
 	Storage *QuorumStorageSpec `json:"storage,omitempty"`
 }
@@ -99,10 +101,10 @@ type QuorumStorageSpec struct {
 //
 // +kubebuilder:validation:XValidation:rule="has(self.storageClassName) == has(oldSelf.storageClassName) && (!has(self.storageClassName) || self.storageClassName == oldSelf.storageClassName)",message="storage.storageClassName is immutable"
 type StorageSpec struct {
-	// size of the volume. It can't be changed once the ReplicaSet exists.
+	// size of the volume. It may grow, where the storage class allows the expansion of volumes; it never shrinks.
 	// +required
 	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).isGreaterThan(quantity('0'))",message="size must be above 0"
-	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity(string(oldSelf))) == 0",message="storage.size can't be changed: resizing volumes is not supported by this version"
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity(string(oldSelf))) >= 0",message="storage.size can't be made smaller: a volume only grows"
 	Size resource.Quantity `json:"size"`
 
 	// storageClassName of the volume; unset, it is the cluster's default class. Immutable.
@@ -141,7 +143,27 @@ type Defaults struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=32
 	MinInSyncReplicas *int32 `json:"minInSyncReplicas,omitempty"`
+
+	// flush says when a replica counts a record as its own. Unset means PageCache. A topic key flush.messages=1 in a
+	// Partition's config says Always for its topic. A node takes a change when it next starts.
+	// +optional
+	Flush *FlushPolicy `json:"flush,omitempty"`
 }
+
+// FlushPolicy says what a replica has done with a record when it counts it as its own, which is what an
+// acknowledgement with acks=all rests on.
+// +kubebuilder:validation:Enum=PageCache;Always
+type FlushPolicy string
+
+const (
+	// FlushPageCache: the record is written, and the operating system brings it to the disk in its own time, as with
+	// Kafka. An acknowledged record outlives any crashes of processes, and the loss of fewer machines at once than
+	// minInSyncReplicas.
+	FlushPageCache FlushPolicy = "PageCache"
+	// FlushAlways: the record is on the disk. An acknowledged record outlives the loss of power of all machines, as
+	// long as one replica that was in sync keeps its disk. Every write waits for a disk.
+	FlushAlways FlushPolicy = "Always"
+)
 
 // Resources of a container.
 //

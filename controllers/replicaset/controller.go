@@ -47,6 +47,8 @@ type Reconciler struct {
 	Clusters *cluster.Registry
 	// DefaultImage is what nodes run when the spec names no image.
 	DefaultImage string
+
+	refusals growthRefusals
 }
 
 // +kubebuilder:rbac:groups=replication.highwater.dev,resources=hwreplicasets,verbs=get;list;watch
@@ -116,7 +118,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if r.Statuses.Behind(&rs) {
 		return ctrl.Result{RequeueAfter: 100 * time.Millisecond}, nil
 	}
-	f, waiting, err := r.keepInBeing(ctx, &rs)
+	f, again, err := r.keepInBeing(ctx, &rs)
 	if err == nil {
 		err = r.writeStatus(ctx, f)
 	}
@@ -127,60 +129,65 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if waiting {
-		return ctrl.Result{RequeueAfter: voterQuestion}, nil
-	}
-	return ctrl.Result{}, nil
+	return ctrl.Result{RequeueAfter: again}, nil
 }
 
 // keepInBeing is the existence duty: it creates and repairs, and deletes only pods that have ended. It returns what it
-// saw, for the status.
-func (r *Reconciler) keepInBeing(ctx context.Context, rs *hwv1alpha1.ReplicaSet) (facts, bool, error) {
-	f := facts{rs: rs, now: metav1.NewTime(time.Now().Truncate(time.Second))}
-	var err error
+// saw, for the status, and when to look again at the latest, 0 for when something changes.
+func (r *Reconciler) keepInBeing(ctx context.Context, rs *hwv1alpha1.ReplicaSet) (f facts, again time.Duration, err error) {
+	f = facts{rs: rs, now: metav1.NewTime(time.Now().Truncate(time.Second))}
 	if f.found, err = listOwned(ctx, r.Client, rs); err != nil {
-		return f, false, err
+		return f, 0, err
 	}
 	f.nodes, f.surplus = f.found.nodes(rs)
 	p := &f.problems
 	if err := r.ensureServices(ctx, rs, p); err != nil {
-		return f, false, err
+		return f, 0, err
 	}
 	if err := r.ensureClaims(ctx, rs, f.found, f.nodes, p); err != nil {
-		return f, false, err
+		return f, 0, err
+	}
+	if f.growth, err = r.growClaims(ctx, rs, f.found, f.nodes); err != nil {
+		return f, 0, err
+	}
+	if len(f.growth.refused) > 0 {
+		again = afterGrowthRefusal
 	}
 	configured := false
 	if voters, complete := voterIdentities(f.nodes, f.found.claims); complete {
 		if configured, err = r.ensureConfigMap(ctx, rs, voters, p); err != nil {
-			return f, false, err
+			return f, 0, err
 		}
 	}
-	waiting := false
 	connection, connected := r.connect(rs, f)
 	if connected {
 		f.state = connection.State()
-		if waiting, err = r.settlePermits(ctx, f.found, f.nodes, f.state, connection.Admin()); err != nil {
-			return f, false, err
+		waiting, err := r.settlePermits(ctx, f.found, f.nodes, f.state, connection.Admin())
+		if err != nil {
+			return f, 0, err
+		}
+		if waiting {
+			again = voterQuestion
 		}
 	}
 	// The budget comes before the pods: it closes while one is missing.
 	if err := r.ensureBudget(ctx, rs, len(f.nodes), canSpareOne(f), p); err != nil {
-		return f, false, err
+		return f, 0, err
 	}
 	if configured {
 		if f.outdated, err = r.ensurePods(ctx, rs, f.found, f.nodes, p); err != nil {
-			return f, false, err
+			return f, 0, err
 		}
 	}
 	partitions, err := indexes.PartitionsOf(ctx, r.Client, client.ObjectKeyFromObject(rs))
 	if err != nil {
-		return f, false, err
+		return f, 0, err
 	}
 	f.managed = map[topicIndex]bool{}
 	for i := range partitions {
 		f.managed[topicIndex{partitions[i].EffectiveTopic(), partitions[i].Spec.Index}] = true
 	}
-	return f, waiting, nil
+	return f, again, nil
 }
 
 // connect makes the connection to the cluster once all voters have an identity.

@@ -23,6 +23,7 @@ type facts struct {
 	outdated []int32
 	found    owned
 	problems problems
+	growth   growth
 	state    cluster.State
 	managed  map[topicIndex]bool
 	now      metav1.Time
@@ -238,6 +239,12 @@ func setProgressing(c *report.Conditions, f facts, nodes []hwv1alpha1.NodeStatus
 		c.Set(condition, metav1.ConditionTrue, hwv1alpha1.ReasonCreating, "pods to be made: "+strings.Join(missing, ", "))
 	case len(unseen) > 0:
 		c.Set(condition, metav1.ConditionTrue, hwv1alpha1.ReasonCreating, "nodes that the cluster has not seen yet: "+strings.Join(unseen, ", "))
+	case len(f.growth.refused) > 0:
+		c.Set(condition, metav1.ConditionTrue, hwv1alpha1.ReasonVolumeExpansionRefused, fmt.Sprintf(
+			"claims that may not grow as the spec says: %s; Kubernetes says: %s. Set allowVolumeExpansion in their storage class, or go on with the volumes as they are; it is tried again every minute",
+			strings.Join(f.growth.refused, ", "), f.growth.why))
+	case len(f.growth.underway) > 0:
+		c.Set(condition, metav1.ConditionTrue, hwv1alpha1.ReasonVolumesGrowing, "volumes that grow: "+strings.Join(f.growth.underway, ", "))
 	case len(f.outdated) > 0:
 		c.Set(condition, metav1.ConditionTrue, hwv1alpha1.ReasonPodsOutdated, fmt.Sprintf(
 			"nodes %s run an older revision of the spec; each takes the new one when its pod is next created", listIDs(f.outdated)))

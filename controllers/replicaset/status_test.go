@@ -98,6 +98,8 @@ func TestStatusIsAFixedPointOfTheFacts(t *testing.T) {
 		"starting":        func(f *facts) { f.state = cluster.State{Leader: ident.NoNode} },
 		"surplus":         func(f *facts) { f.surplus = []int32{2} },
 		"outdated":        func(f *facts) { f.outdated = []int32{0, 1000} },
+		"volumes grow":    func(f *facts) { f.growth.underway = []string{"data-logs-0 to 2Gi"} },
+		"volumes may not": func(f *facts) { f.growth.refused, f.growth.why = []string{"data-logs-1"}, "no" },
 		"namespace going": func(f *facts) { f.problems.namespaceTerminating = true },
 		"volume lost":     func(f *facts) { f.problems.add(hwv1alpha1.ReasonVolumeLost, "lost") },
 		"name taken":      func(f *facts) { f.problems.add(hwv1alpha1.ReasonNameTaken, "taken") },

@@ -27,15 +27,9 @@ type Identity struct {
 // Claim builds a node's PersistentVolumeClaim. It carries the node's identity, and under Retain it has no owner, so
 // that it stays when the ReplicaSet goes.
 func Claim(rs *hwv1alpha1.ReplicaSet, node Node, clusterID, directoryID ident.UUID) *corev1.PersistentVolumeClaim {
-	size, class := rs.Spec.Storage.Size, rs.Spec.Storage.StorageClassName
-	if node.Role == hwv1alpha1.RoleVoter {
-		size = defaultVoterSize
-		if own := rs.Spec.Quorum.Storage; own != nil {
-			size = own.Size
-			if own.StorageClassName != nil {
-				class = own.StorageClassName
-			}
-		}
+	class := rs.Spec.Storage.StorageClassName
+	if own := rs.Spec.Quorum.Storage; node.Role == hwv1alpha1.RoleVoter && own != nil && own.StorageClassName != nil {
+		class = own.StorageClassName
 	}
 	labels := nodeLabels(rs, node)
 	labels[LabelReplicaSetUID] = string(rs.UID)
@@ -53,12 +47,24 @@ func Claim(rs *hwv1alpha1.ReplicaSet, node Node, clusterID, directoryID ident.UU
 			AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 			StorageClassName: class,
 			Resources: corev1.VolumeResourceRequirements{
-				Requests: corev1.ResourceList{corev1.ResourceStorage: size},
+				Requests: corev1.ResourceList{corev1.ResourceStorage: ClaimSize(rs, node)},
 			},
 		},
 	}
 	SetClaimOwner(rs, claim)
 	return claim
+}
+
+// ClaimSize is how large the spec wants a node's volume.
+func ClaimSize(rs *hwv1alpha1.ReplicaSet, node Node) resource.Quantity {
+	switch {
+	case node.Role != hwv1alpha1.RoleVoter:
+		return rs.Spec.Storage.Size
+	case rs.Spec.Quorum.Storage != nil:
+		return rs.Spec.Quorum.Storage.Size
+	default:
+		return defaultVoterSize
+	}
 }
 
 // SetClaimOwner gives the claim the owner that the retention wants, or none, and says whether that changed it.

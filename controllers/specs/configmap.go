@@ -29,6 +29,9 @@ type voterConfig struct {
 type nodeDefaults struct {
 	ReplicaLagTimeMax string `json:"replicaLagTimeMax"`
 	MinInSyncReplicas int32  `json:"minInSyncReplicas"`
+	// Flush is left out when it is what nodes do anyway: a node refuses fields that it does not know, and one of an
+	// older image shall start.
+	Flush hwv1alpha1.FlushPolicy `json:"flush,omitempty"`
 }
 
 // ConfigMap builds the file that all nodes share. voters are the identities of the nodes that vote, in the order of
@@ -40,6 +43,9 @@ func ConfigMap(rs *hwv1alpha1.ReplicaSet, clusterID ident.UUID, voters []Identit
 			ReplicaLagTimeMax: ReplicaLagTimeMax(rs),
 			MinInSyncReplicas: MinInSyncReplicas(rs),
 		},
+	}
+	if flush := Flush(rs); flush != hwv1alpha1.FlushPageCache {
+		content.Defaults.Flush = flush
 	}
 	for _, v := range voters {
 		content.Voters = append(content.Voters, voterConfig{
@@ -70,4 +76,12 @@ func MinInSyncReplicas(rs *hwv1alpha1.ReplicaSet) int32 {
 		return *d.MinInSyncReplicas
 	}
 	return 1
+}
+
+// Flush is the effective default of the set.
+func Flush(rs *hwv1alpha1.ReplicaSet) hwv1alpha1.FlushPolicy {
+	if d := rs.Spec.Defaults; d != nil && d.Flush != nil {
+		return *d.Flush
+	}
+	return hwv1alpha1.FlushPageCache
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"sigs.k8s.io/yaml"
+
 	"github.com/highwater-io/highwater/pkg/ident"
 )
 
@@ -95,5 +97,37 @@ func TestSharedConfigFile(t *testing.T) {
 	}
 	if _, err := LoadSharedConfig(filepath.Join(t.TempDir(), "none")); err == nil {
 		t.Fatal("a missing file is no error")
+	}
+}
+
+// The operator writes the file that all nodes share; its golden files are what it writes.
+func TestTheOperatorsConfigMapIsRead(t *testing.T) {
+	for file, want := range map[string]Defaults{
+		"configmap.yaml":      {ReplicaLagTimeMax: Duration(30 * time.Second), MinInSyncReplicas: 1, Flush: FlushPageCache, ReplicationFactor: 1, Partitions: 1},
+		"configmap-full.yaml": {ReplicaLagTimeMax: Duration(4 * time.Second), MinInSyncReplicas: 2, Flush: FlushAlways, ReplicationFactor: 1, Partitions: 1},
+	} {
+		golden, err := os.ReadFile(filepath.Join("..", "..", "controllers", "specs", "testdata", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var configMap struct{ Data map[string]string }
+		if err := yaml.Unmarshal(golden, &configMap); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(t.TempDir(), "node.yaml")
+		if err := os.WriteFile(path, []byte(configMap.Data["node.yaml"]), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		shared, err := LoadSharedConfig(path)
+		if err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		if shared.Defaults != want || len(shared.Voters) != 3 {
+			t.Errorf("%s: defaults %+v, want %+v; %d voters", file, shared.Defaults, want, len(shared.Voters))
+		}
+		config := validConfig()
+		if config.Shared = shared; config.Validate() != nil {
+			t.Errorf("%s: %v", file, config.Validate())
+		}
 	}
 }
