@@ -56,8 +56,9 @@ func (l *Log) AppendAsLeader(batches []byte, epoch ident.Epoch) (AppendInfo, err
 	return l.write(batches)
 }
 
-// AppendAsFollower appends whole batches as the leader wrote them, with one write. They must continue the log
-// without a gap and in rising epochs: ErrNotContiguous. Checksums are checked once more. An empty log also
+// AppendAsFollower appends whole batches as the leader has them, with one write. They must continue the log in rising
+// offsets and epochs: ErrNotContiguous. There may be gaps where the leader's log was compacted, but none in the
+// metadata log (Config.StopOnCorruption). Checksums are checked once more. An empty log also
 // takes a batch that begins before its start, when the leader's log start lies within that batch.
 func (l *Log) AppendAsFollower(batches []byte) (AppendInfo, error) {
 	if err := l.parse(batches); err != nil {
@@ -71,8 +72,8 @@ func (l *Log) AppendAsFollower(batches []byte) (AppendInfo, error) {
 		next = first.BaseOffset
 	}
 	for _, h := range l.headers {
-		if h.BaseOffset != next {
-			return AppendInfo{}, fmt.Errorf("log %s: %w: batch at offset %d, expected %d", l.dir, ErrNotContiguous, h.BaseOffset, next)
+		if !l.mayFollow(h.BaseOffset, next) {
+			return AppendInfo{}, fmt.Errorf("log %s: %w: batch at offset %d, the log ends at %d", l.dir, ErrNotContiguous, h.BaseOffset, next)
 		}
 		if h.LeaderEpoch < latest {
 			return AppendInfo{}, fmt.Errorf("log %s: %w: batch at offset %d has leader epoch %d, after epoch %d",

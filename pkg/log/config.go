@@ -38,10 +38,14 @@ type Config struct {
 	// RecoveryPoint is the offset up to which the log was flushed, from recovery-point-offset-checkpoint. What
 	// lies below it in whole segments is not scanned after a crash.
 	RecoveryPoint ident.Offset
+	// CleanOffset is the offset up to which the log was compacted, from cleaner-offset-checkpoint. 0 is right for
+	// every log: it is then compacted from its start.
+	CleanOffset ident.Offset
 	// CleanShutdown says that the directory's mark of a clean shutdown was found: nothing is scanned.
 	CleanShutdown bool
 	// StopOnCorruption makes Open fail with ErrCorrupt when what is wrong can't be a write that was torn by a
-	// crash, instead of cutting the log there. For the metadata log, where a vote rests on what was flushed.
+	// crash, instead of cutting the log there, and refuse gaps between batches. For the metadata log, where a vote
+	// rests on what was flushed, and which is never compacted.
 	StopOnCorruption bool
 }
 
@@ -51,8 +55,8 @@ func (c Config) withDefaults() (Config, error) {
 		return c, err
 	}
 	setDefault(&c.ProducerExpirationMs, 24*60*60*1000)
-	if c.StartOffset < 0 || c.RecoveryPoint < 0 {
-		return c, fmt.Errorf("start offset %d, recovery point %d: want 0 or more", c.StartOffset, c.RecoveryPoint)
+	if c.StartOffset < 0 || c.RecoveryPoint < 0 || c.CleanOffset < 0 {
+		return c, fmt.Errorf("start offset %d, recovery point %d, clean offset %d: want 0 or more", c.StartOffset, c.RecoveryPoint, c.CleanOffset)
 	}
 	return c, nil
 }

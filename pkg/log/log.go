@@ -24,6 +24,8 @@ type Log struct {
 	epochs    *epoch.Table
 	producers *Producers
 
+	clean ident.Offset // what lies below was compacted: the first dirty offset
+
 	flushed     atomic.Int64
 	epochsDirty bool            // the table differs from its file
 	dirDirty    bool            // files were created since the directory was synced

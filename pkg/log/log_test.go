@@ -106,7 +106,7 @@ func TestReadKeepsToItsLimits(t *testing.T) {
 	}
 }
 
-func TestFollowerKeepsTheLeadersBytesAndRefusesGaps(t *testing.T) {
+func TestFollowerKeepsTheLeadersBytesAndRefusesWhatDoesNotContinueThem(t *testing.T) {
 	leader, _ := newLog(t, small)
 	for i := range 10 {
 		mustAppend(t, leader, ident.Epoch(i/4), 2, 50)
@@ -123,9 +123,9 @@ func TestFollowerKeepsTheLeadersBytesAndRefusesGaps(t *testing.T) {
 	if diff := cmp.Diff(leader.Epochs(), follower.Epochs()); diff != "" {
 		t.Fatal(diff)
 	}
-	late := batch.NewBuilder(21, 2, 0).Append(nil, []byte("v")).Build()
-	if _, err := follower.AppendAsFollower(late); !errors.Is(err, ErrNotContiguous) {
-		t.Fatalf("a gap: %v", err)
+	before := batch.NewBuilder(19, 2, 0).Append(nil, []byte("v")).Build()
+	if _, err := follower.AppendAsFollower(before); !errors.Is(err, ErrNotContiguous) {
+		t.Fatalf("an offset that is taken: %v", err)
 	}
 	old := batch.NewBuilder(20, 1, 0).Append(nil, []byte("v")).Build()
 	if _, err := follower.AppendAsFollower(old); !errors.Is(err, ErrNotContiguous) {
@@ -133,6 +133,87 @@ func TestFollowerKeepsTheLeadersBytesAndRefusesGaps(t *testing.T) {
 	}
 	if follower.EndOffset() != 20 {
 		t.Fatalf("end %d", follower.EndOffset())
+	}
+}
+
+func TestOnlyTheMetadataLogRefusesGaps(t *testing.T) {
+	for _, stop := range []bool{true, false} {
+		l, m := newLog(t, Config{StopOnCorruption: stop})
+		if _, err := l.AppendAsFollower(batchOf(0, 3, 1)); err != nil {
+			t.Fatal(err)
+		}
+		_, err := l.AppendAsFollower(batchOf(7, 2, 1))
+		if stop {
+			if !errors.Is(err, ErrNotContiguous) || l.EndOffset() != 3 {
+				t.Fatalf("end %d, %v", l.EndOffset(), err)
+			}
+			continue
+		}
+		if err != nil || l.EndOffset() != 9 {
+			t.Fatalf("end %d, %v", l.EndOffset(), err)
+		}
+		for from, first := range map[ident.Offset]ident.Offset{2: 0, 3: 7, 6: 7, 8: 7} {
+			c, err := l.Read(from, 1, 9, true)
+			if err != nil || c.First != first {
+				t.Fatalf("read at %d: begins at %d, %v", from, c.First, err)
+			}
+			c.Release()
+		}
+		again, rec := mustOpen(t, m, Config{})
+		if again.EndOffset() != 9 || rec.Repaired() {
+			t.Fatalf("ends at %d after a restart: %v", again.EndOffset(), rec.Repairs)
+		}
+		if _, _, err := Open(m, "/data/t-0", Config{StopOnCorruption: true}); !errors.Is(err, ErrCorrupt) {
+			t.Fatalf("opened as the metadata log: %v", err)
+		}
+		// Into the gap: what is left ends where its last batch does, now and after a restart.
+		mustTruncate(t, l, 5)
+		again, _ = mustOpen(t, m, Config{})
+		if l.EndOffset() != 3 || again.EndOffset() != 3 {
+			t.Fatalf("ends at %d, after a restart at %d", l.EndOffset(), again.EndOffset())
+		}
+	}
+}
+
+// Kafka's cleaner may drop the end of a segment, and everything of it.
+func TestSegmentsThatKafkaHasCleanedMayEndEarly(t *testing.T) {
+	files := map[ident.Offset][]byte{0: batchOf(0, 3, 1), 10: nil, 20: batchOf(22, 2, 1), 30: batchOf(30, 1, 1)}
+	open := func(cfg Config) (*Log, Recovery) {
+		m := vfs.NewMem()
+		if err := m.MkdirAll("/data/t-0", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for base, data := range files {
+			if err := vfs.WriteFile(m, "/data/t-0/"+fileName(base, logSuffix), data, true); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return mustOpen(t, m, cfg)
+	}
+	for name, cfg := range map[string]Config{
+		"clean": {CleanShutdown: true, CleanOffset: 30}, "killed": {CleanOffset: 30}, "flushed": {RecoveryPoint: 30},
+	} {
+		l, rec := open(cfg)
+		if l.EndOffset() != 31 || rec.CutBytes != 0 {
+			t.Fatalf("%s: ends at %d; %v", name, l.EndOffset(), rec.Repairs)
+		}
+		for from, first := range map[ident.Offset]ident.Offset{0: 0, 3: 22, 9: 22, 15: 22, 24: 30, 29: 30} {
+			c, err := l.Read(from, 1, 31, true)
+			if err != nil || c.First != first {
+				t.Fatalf("%s: read at %d: begins at %d, %v", name, from, c.First, err)
+			}
+			c.Release()
+		}
+		if got := checkBatches(t, l, true); len(got) != 6 {
+			t.Fatalf("%s: %v", name, got)
+		}
+		if n, _, err := l.DeleteOldSegments(1_000_000, Limits{Ms: 1, Bytes: -1}, 30); n != 3 || err != nil {
+			t.Fatalf("%s: %d segments dropped, %v", name, n, err)
+		}
+	}
+	// Where nothing was cleaned or flushed, a crash has done it.
+	if l, rec := open(Config{}); l.EndOffset() != 3 || rec.CutBytes == 0 {
+		t.Fatalf("ends at %d: %v", l.EndOffset(), rec.Repairs)
 	}
 }
 

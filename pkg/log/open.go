@@ -159,7 +159,7 @@ func (l *Log) openEmpty(rec *Recovery) error {
 // log is to be recovered.
 func (l *Log) loadClean(rec *Recovery) bool {
 	for i, s := range l.segments[:len(l.segments)-1] {
-		if s.size == 0 {
+		if s.size == 0 && !l.mayBegin(l.segments[i+1].base, s.base) {
 			rec.note("segment %d is empty though followed by %d: recovering after a clean shutdown", s.base, l.segments[i+1].base)
 			return false
 		}
@@ -227,6 +227,7 @@ func (l *Log) finishOpen(clean bool, rec *Recovery) error {
 	end := l.active().next
 	l.start = max(l.cfg.StartOffset, l.segments[0].base)
 	l.flushed.Store(int64(end))
+	l.clean = min(l.cfg.CleanOffset, end)
 	l.publish(true)
 	if l.start > end {
 		rec.note("log ends at %d, below its start %d: it is emptied", end, l.start)

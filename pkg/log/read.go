@@ -14,8 +14,9 @@ import (
 // also when retention removes the segment meanwhile.
 type Chunk struct {
 	Ranges []Range
-	// First is the base offset of the first batch, which may be below the offset that was asked for; Next is
-	// the offset after the last batch. Both are the offset asked for when the chunk is empty.
+	// First is the base offset of the first batch, which may be below the offset that was asked for, or above it
+	// where compaction left a gap; Next is where to read on: behind the last batch. Both are the offset asked for
+	// when the chunk is empty.
 	First, Next ident.Offset
 	Bytes       int
 }
@@ -49,7 +50,7 @@ func (c *Chunk) AppendTo(dst []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// Read returns whole batches from the one that holds offset from on, of at most maxBytes and with records below
+// Read returns whole batches from the one that holds offset from on, or the next one after it, of at most maxBytes and with records below
 // the offset below only; with minOne the first batch is returned whatever its size. It is empty when there is
 // nothing to return yet. It may run beside the log's owner.
 //
@@ -105,6 +106,9 @@ func (l *Log) read(v *view, from ident.Offset, maxBytes int64, below ident.Offse
 		}
 		if err != nil || piece.end == piece.start {
 			s.release()
+			if err == nil && piece.start == s.size {
+				continue // nothing in it from there on: compaction, by Kafka, has dropped its end
+			}
 			return c, l.readError(err)
 		}
 		if len(c.Ranges) == 0 {
@@ -176,7 +180,7 @@ func (p *piece) findEnd() error {
 			return err
 		}
 		if p.end > p.start {
-			p.next = h.BaseOffset
+			p.next = min(h.BaseOffset, p.below)
 		}
 		end := p.end + int64(h.Size())
 		if h.NextOffset() > p.below || end-p.start > p.maxBytes && (p.end > p.start || !p.minOne) {

@@ -26,7 +26,7 @@ func (l *Log) recover(from int, rec *Recovery) error {
 	for i := from; i < len(l.segments); i++ {
 		s := l.segments[i]
 		var found *damage
-		if s.base != expected {
+		if s.base != expected && !l.mayBegin(s.base, expected) {
 			// The segment before ends too early; its successors are of no use.
 			prev := l.segments[i-1]
 			found = &damage{prev.size, expected, fmt.Errorf("segment %d does not follow offset %d", s.base, expected)}
@@ -45,12 +45,30 @@ func (l *Log) recover(from int, rec *Recovery) error {
 			return l.cut(i, found, rec)
 		}
 		if i < len(l.segments)-1 {
+			if l.mayBegin(l.segments[i+1].base, s.next) {
+				s.next = l.segments[i+1].base
+			}
 			if err := l.checkIndexFiles(s, rec); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// mayBegin says whether a segment may begin at base when the one before it ends at the offset end. The segments
+// that this package writes follow each other without a gap, compacted ones too: so one that is missing, or has lost
+// its end in a crash, is noticed. Kafka's cleaner also drops the end of a segment. What it has cleaned, or what was
+// flushed, is no work of a crash.
+func (l *Log) mayBegin(base, end ident.Offset) bool {
+	return base > end && !l.cfg.StopOnCorruption && base <= max(l.cfg.CleanOffset, l.cfg.RecoveryPoint)
+}
+
+// mayFollow says whether a batch may begin at base where the log's end is at the offset end. Compaction leaves gaps
+// within segments, and a follower takes them over; a crash can't make one, since batches follow each other in the
+// file without a byte between them. The metadata log has none.
+func (l *Log) mayFollow(base, end ident.Offset) bool {
+	return base == end || base > end && !l.cfg.StopOnCorruption
 }
 
 // scan reads all batches of a segment and checks them. Its extent afterwards is what is valid of it.
@@ -63,7 +81,7 @@ func (l *Log) scan(s *segment, x *indexes, rec *Recovery) (*damage, error) {
 		raw, h, err := r.at(pos)
 		switch {
 		case err != nil:
-		case h.BaseOffset != s.next:
+		case !l.mayFollow(h.BaseOffset, s.next):
 			err = fmt.Errorf("%w: base offset is %d, expected %d", batch.ErrCorrupt, h.BaseOffset, s.next)
 		case h.LeaderEpoch < latest:
 			err = fmt.Errorf("%w: leader epoch is %d, after %d", batch.ErrCorrupt, h.LeaderEpoch, latest)

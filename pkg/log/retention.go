@@ -46,7 +46,7 @@ func (l *Log) DeleteOldSegments(nowMs int64, limits Limits, upTo ident.Offset) (
 	size := l.Size()
 	for segments < len(l.segments) {
 		s := l.segments[segments]
-		if s.size == 0 || s.next > upTo {
+		if s == l.active() && s.size == 0 || s.next > upTo {
 			break
 		}
 		expired, err := l.isExpired(s, nowMs, limits.Ms)
@@ -79,6 +79,9 @@ func (l *Log) DeleteOldSegments(nowMs int64, limits Limits, upTo ident.Offset) (
 func (l *Log) isExpired(s *segment, nowMs, ms int64) (bool, error) {
 	if ms < 0 {
 		return false, nil
+	}
+	if s.size == 0 {
+		return true, nil // Kafka's cleaner may leave it so
 	}
 	largest, _, err := s.largestTimestamp(s.size)
 	if err != nil {

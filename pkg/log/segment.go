@@ -242,6 +242,24 @@ func (s *segment) loadTail(x *indexes) error {
 	return nil
 }
 
+// endBefore returns the offset behind the last batch that lies before pos, a batch boundary; the segment's base when
+// there is none.
+func (s *segment) endBefore(x *indexes, pos int64) (ident.Offset, error) {
+	buf := lookUpBuffers.Get().(*[]byte)
+	defer lookUpBuffers.Put(buf)
+	r := headerReader{f: s.file, size: pos, buf: *buf}
+	end := s.base
+	for at := x.floorPos(pos - 1); at < pos; {
+		h, err := r.at(at)
+		if err != nil {
+			return 0, err
+		}
+		end = h.NextOffset()
+		at += int64(h.Size())
+	}
+	return end, nil
+}
+
 // locate returns the position of the batch that holds offset o, or of the first one after it; size when there
 // is none. base is that batch's base offset.
 func (s *segment) locate(x *indexes, size int64, o ident.Offset) (pos int64, base ident.Offset, err error) {

@@ -8,7 +8,8 @@ import (
 )
 
 // Truncate removes the records from offset to on. A batch that holds it goes whole, so EndOffset may then be
-// lower. Below the log's start it is TruncateFully(to); at or beyond the end only the leader epochs that start
+// lower; so it is where to lies in a gap that compaction left: the log ends behind its last batch, as it will after
+// a restart. Below the log's start it is TruncateFully(to); at or beyond the end only the leader epochs that start
 // there go. It is durable when it returns. FlushedOffset may fall: the recovery point that the owner has
 // written down for this log should follow soon, since damage below it is taken for corruption.
 func (l *Log) Truncate(to ident.Offset) error {
@@ -36,11 +37,15 @@ func (l *Log) Truncate(to ident.Offset) error {
 	if err != nil {
 		return l.poison("truncate", err)
 	}
-	cut, end, err := last.locate(x, last.size, to)
+	cut, _, err := last.locate(x, last.size, to)
 	if err != nil {
 		return l.poison("truncate", err)
 	}
-	if end = min(end, to); end < l.start {
+	end, err := last.endBefore(x, cut)
+	if err != nil {
+		return l.poison("truncate", err)
+	}
+	if end < l.start {
 		// The batch that goes holds the log's start, so nothing readable is left.
 		return l.TruncateFully(l.start)
 	}
@@ -48,6 +53,7 @@ func (l *Log) Truncate(to ident.Offset) error {
 	l.segments = l.segments[:keep:keep]
 	last.size, last.next = cut, end
 	l.flushed.Store(min(l.flushed.Load(), int64(end)))
+	l.clean = min(l.clean, end)
 	x.truncate(relative(last.base, to), uint32(cut))
 	l.publish(true)
 	if err := l.removeSegments(gone); err != nil {
@@ -64,10 +70,9 @@ func (l *Log) Truncate(to ident.Offset) error {
 	if err := last.loadTail(x); err != nil {
 		return l.poison("truncate", err)
 	}
-	if last.next != end && cut > 0 {
+	if last.next != end {
 		return l.poison("truncate", fmt.Errorf("%w: ends at offset %d after a truncation to %d", ErrCorrupt, last.next, end))
 	}
-	last.next = end
 	if err := l.removeSnapshotsAbove(end); err != nil {
 		return l.poison("truncate", err)
 	}
@@ -104,6 +109,7 @@ func (l *Log) TruncateFully(start ident.Offset) error {
 	l.start = start
 	l.epochs = &epoch.Table{}
 	l.producers.clear()
+	l.clean = start
 	l.publish(true)
 	for _, s := range gone {
 		s.release()

@@ -319,7 +319,7 @@ func TestDamagedResponseIsRefusedAndTheLogStays(t *testing.T) {
 	damaged[len(damaged)-1] ^= 1
 	for name, data := range map[string][]byte{
 		"checksum":       damaged,
-		"not contiguous": batch.NewBuilder(5, 3, 1).Append(nil, nil).Build(),
+		"not contiguous": append(batch.NewBuilder(0, 3, 1).Append(nil, nil).Append(nil, nil).Build(), batch.NewBuilder(1, 3, 1).Append(nil, nil).Build()...),
 	} {
 		asked, ok := f.NextFetch()
 		if !ok {
