@@ -39,6 +39,8 @@ type broker struct {
 	lifecycle   *lifecycle
 	producerIDs *producerIDs
 	checkpoints *checkpoints
+	openings    *openings
+	removals    *removals
 	// cleanStart says that the directory was closed in order: no log needs a scan.
 	cleanStart bool
 
@@ -71,15 +73,16 @@ func newBroker(cfg Config, logger *slog.Logger, c clock, fs vfs.FS, incarnation 
 		facts: facts, metrics: metrics, controllers: controllers, timers: newTimers(c),
 		checkpoints: checkpoints, cleanStart: clean, stop: stop,
 	}
-	if err := b.removeDoomed(); err != nil {
+	b.current.Store(metadata.Empty())
+	b.openings, b.removals = newOpenings(b), newRemovals(b)
+	if err := b.finishRemovals(); err != nil {
 		logger.Error("the deletion of replicas can't be finished", "dir", cfg.DataDir, "error", err)
 	}
-	b.current.Store(metadata.Empty())
 	b.fetchers = newFetchers(b, dialer)
 	b.alterer = newAlterer(b)
 	b.lifecycle = newLifecycle(b, mark.BrokerEpoch)
 	b.producerIDs = newProducerIDs(b)
-	metrics.registry.MustRegister(partitionCollector{b})
+	metrics.registry.MustRegister(partitionCollector{b}, recoveryCollector{b.openings.progress})
 	return b, nil
 }
 
@@ -91,7 +94,7 @@ func topicDefaults(d Defaults) topicconfig.Defaults {
 // start runs the broker's loops until ctx ends.
 func (b *broker) start(ctx context.Context, running *sync.WaitGroup) {
 	for _, loop := range []func(context.Context){
-		b.timers.run, b.alterer.run, b.lifecycle.run, b.checkpointLoop, b.sealedFlushLoop, b.retentionLoop,
+		b.timers.run, b.alterer.run, b.lifecycle.run, b.checkpointLoop, b.sealedFlushLoop, b.retentionLoop, b.recoveryLoop,
 	} {
 		running.Go(func() { loop(ctx) })
 	}

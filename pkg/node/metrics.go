@@ -144,7 +144,7 @@ func (c partitionCollector) Collect(out chan<- prometheus.Metric) {
 // MetricDescriptions lists what a data node's /metrics describes, for the documentation.
 func MetricDescriptions() []*prometheus.Desc {
 	m := newMetrics()
-	m.registry.MustRegister(partitionCollector{})
+	m.registry.MustRegister(partitionCollector{}, recoveryCollector{})
 	out := make(chan *prometheus.Desc)
 	go func() {
 		m.registry.Describe(out)

@@ -337,15 +337,17 @@ func (n *Node) close() error {
 func (n *Node) closeBroker() error {
 	b := n.broker
 	b.fetchers.pool.Close()
+	b.openings.stop()
+	b.removals.stop()
 	if b.offline.Load() != nil {
 		return nil
 	}
 	if err := errors.Join(b.closeAll(), b.checkpoint()); err != nil {
 		return fmt.Errorf("closing the logs in %s: %w", filepath.Base(n.cfg.DataDir), err)
 	}
-	if !b.cleanStart && !b.following {
-		// The logs were not closed in order before this start, and they were not opened since: nobody has looked
-		// at them yet.
+	if !b.cleanStart && !b.openings.firstDone() {
+		// The logs were not closed in order before this start, and not all of them were opened since: nobody has
+		// looked at the others yet.
 		return nil
 	}
 	epoch := b.epoch()

@@ -168,21 +168,30 @@ func (r *replica) flushSealed() {
 	r.act(after)
 }
 
-// close ends the replica; whoever waits at it is answered.
-func (r *replica) close() error {
+// close ends the replica in order; whoever waits at it is answered.
+func (r *replica) close() (err error) {
+	r.end(func(now ident.Instant, p *exec.Partition) { err = p.Close(now) })
+	return err
+}
+
+// discard ends a replica whose directory is to be deleted.
+func (r *replica) discard() {
+	r.end(func(now ident.Instant, p *exec.Partition) { p.Discard(now) })
+}
+
+func (r *replica) end(how func(now ident.Instant, p *exec.Partition)) {
 	r.mu.Lock()
 	if r.closed {
 		r.mu.Unlock()
-		return nil
+		return
 	}
 	r.closed = true
 	now := r.broker.clock.now()
-	err := r.partition.Close(now)
+	how(now, r.partition)
 	after := r.drain(now)
 	r.broker.fetchers.follow(r, ident.NoNode)
 	r.mu.Unlock()
 	r.act(after)
-	return err
 }
 
 // failDir tells the replica that its directory is lost.

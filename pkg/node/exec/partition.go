@@ -168,6 +168,14 @@ func (p *Partition) Close(now ident.Instant) error {
 	return nil
 }
 
+// Discard ends a replica whose directory is about to be deleted: everything that waits is answered, and nothing of the
+// log is made durable.
+func (p *Partition) Discard(now ident.Instant) {
+	p.step(now, replication.Removed{})
+	p.closed = true
+	p.log.Abandon()
+}
+
 // step hands an event to the core and does what it wants done, which may be events again.
 func (p *Partition) step(now ident.Instant, ev replication.Event) {
 	p.todo = append(p.todo, ev)
