@@ -26,16 +26,17 @@ type Log struct {
 
 	clean ident.Offset // what lies below was compacted: the first dirty offset
 
-	flushed     atomic.Int64
-	epochsDirty bool            // the table differs from its file
-	dirDirty    bool            // files were created since the directory was synced
-	truncations int             // counts them, so that a flush that ran beside one says nothing
-	toldFlushed ident.Offset    // the highest flushed offset that a truncation took back
-	pending     []*PendingFlush // between BeginFlush and EndFlush
-	flushes     int             // counts them
-	syncs       syncs
-	err         error
-	headers     []batch.Header // scratch of append
+	flushed        atomic.Int64
+	unflushedBytes int64           // appended since the last flush began
+	epochsDirty    bool            // the table differs from its file
+	dirDirty       bool            // files were created since the directory was synced
+	truncations    int             // counts them, so that a flush that ran beside one says nothing
+	toldFlushed    ident.Offset    // the highest flushed offset that a truncation took back
+	pending        []*PendingFlush // between BeginFlush and EndFlush
+	flushes        int             // counts them
+	syncs          syncs
+	err            error
+	headers        []batch.Header // scratch of append
 
 	view atomic.Pointer[view]
 }

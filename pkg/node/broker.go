@@ -34,6 +34,7 @@ type broker struct {
 
 	controllers *controllerChannel
 	timers      *timers
+	flusher     *flusher
 	fetchers    *fetchers
 	alterer     *alterer
 	lifecycle   *lifecycle
@@ -78,6 +79,7 @@ func newBroker(cfg Config, logger *slog.Logger, c clock, fs vfs.FS, incarnation 
 	if err := b.finishRemovals(); err != nil {
 		logger.Error("the deletion of replicas can't be finished", "dir", cfg.DataDir, "error", err)
 	}
+	b.flusher = newFlusher()
 	b.fetchers = newFetchers(b, dialer)
 	b.alterer = newAlterer(b)
 	b.lifecycle = newLifecycle(b, mark.BrokerEpoch)
@@ -88,7 +90,11 @@ func newBroker(cfg Config, logger *slog.Logger, c clock, fs vfs.FS, incarnation 
 
 // topicDefaults are the configured defaults as topic configs: what the controller goes by and DescribeConfigs shows.
 func topicDefaults(d Defaults) topicconfig.Defaults {
-	return topicconfig.Defaults{topicconfig.MinInsyncReplicas: strconv.Itoa(int(d.MinInSyncReplicas))}
+	defaults := topicconfig.Defaults{topicconfig.MinInsyncReplicas: strconv.Itoa(int(d.MinInSyncReplicas))}
+	if d.Flush == FlushAlways {
+		defaults[topicconfig.FlushMessages] = "1"
+	}
+	return defaults
 }
 
 // start runs the broker's loops until ctx ends.

@@ -48,8 +48,12 @@ type Node struct {
 // marked clean. It returns early, with the reason, when the node can't go on: a *VolumeError when the volume is not
 // the one that it should be.
 func Run(ctx context.Context, cfg Config, logger *slog.Logger) error {
+	return runOn(ctx, cfg, logger, vfs.OS())
+}
+
+func runOn(ctx context.Context, cfg Config, logger *slog.Logger, disk vfs.FS) error {
 	n := &Node{
-		cfg: cfg, logger: logger.With("node", cfg.NodeID), clock: newClock(), fs: vfs.OS(),
+		cfg: cfg, logger: logger.With("node", cfg.NodeID), clock: newClock(), fs: disk,
 		metrics: newMetrics(), fatal: make(chan error, 1),
 	}
 	if _, err := rand.Read(n.incarnation[:]); err != nil {
@@ -339,6 +343,7 @@ func (n *Node) closeBroker() error {
 	b.fetchers.pool.Close()
 	b.openings.stop()
 	b.removals.stop()
+	b.flusher.stop()
 	if b.offline.Load() != nil {
 		return nil
 	}

@@ -88,6 +88,9 @@ func (r *replica) drain(now ident.Instant) aftermath {
 	if out.Proposal != nil && !r.closed {
 		r.broker.alterer.propose(r, *out.Proposal)
 	}
+	if out.Flush {
+		r.broker.flusher.want(r)
+	}
 	for _, c := range out.Completed {
 		if waiter, ok := r.produces[c.Token]; ok {
 			delete(r.produces, c.Token)
@@ -141,31 +144,6 @@ func (r *replica) token() replication.Token {
 // tick is called by the timers.
 func (r *replica) tick() {
 	r.do(func(now ident.Instant, p *exec.Partition) { p.Tick(now) })
-}
-
-// flushSealed makes durable what was written when a segment was sealed since the last time. The disk works without
-// the mutex.
-func (r *replica) flushSealed() {
-	r.mu.Lock()
-	if r.closed {
-		r.mu.Unlock()
-		return
-	}
-	now := r.broker.clock.now()
-	pending, ok := r.partition.BeginSealedFlush(now)
-	after := r.drain(now)
-	r.mu.Unlock()
-	r.act(after)
-	if !ok {
-		return
-	}
-	err := pending.Sync()
-	r.mu.Lock()
-	now = r.broker.clock.now()
-	r.partition.EndFlush(now, pending, err) // also when it was closed meanwhile: files are held by it
-	after = r.drain(now)
-	r.mu.Unlock()
-	r.act(after)
 }
 
 // close ends the replica in order; whoever waits at it is answered.

@@ -96,6 +96,7 @@ func (b *broker) applyPartition(image *metadata.Image, id ident.TopicPartition) 
 	}
 	r.do(func(now ident.Instant, p *exec.Partition) {
 		p.SetMaxMessageBytes(int(values.MaxMessageBytes))
+		p.SetFlushPolicy(now, flushPolicy(values))
 		if err := p.Log().SetSettings(logSettings(values)); err != nil {
 			b.logger.Warn("a topic's settings can't be used", "topic", topic.Name, "error", err)
 		}
