@@ -26,11 +26,9 @@ type PendingFlush struct {
 	fsys        vfs.FS
 	dir         string
 	upTo        ident.Offset
-	records     int64
-	bytes       int64
 	truncations int
 	segments    []*segment // one reference each
-	indexes     []string
+	indexes     []string   // index files and producer snapshots
 	syncDir     bool
 	epochs      []byte // content of leader-epoch-checkpoint, nil when it need not be written
 	number      int    // counts the flushes of this log
@@ -66,9 +64,7 @@ func (l *Log) BeginFlush() (*PendingFlush, error) {
 	}
 	l.flushes++
 	f := &PendingFlush{fsys: l.fsys, dir: l.dir, upTo: l.active().next, truncations: l.truncations, syncDir: l.dirDirty,
-		indexes: indexes, number: l.flushes, syncs: &l.syncs, bytes: l.unflushedBytes}
-	f.records = int64(f.upTo - l.FlushedOffset())
-	l.unflushedBytes = 0
+		indexes: indexes, number: l.flushes, syncs: &l.syncs}
 	for _, s := range l.segments {
 		if s.dirty && s.acquire() {
 			f.segments = append(f.segments, s)
@@ -79,6 +75,10 @@ func (l *Log) BeginFlush() (*PendingFlush, error) {
 			s.indexDirty = false
 		}
 	}
+	for _, o := range l.producers.unsynced {
+		f.indexes = append(f.indexes, l.producers.path(o))
+	}
+	l.producers.unsynced = nil
 	if l.epochsDirty {
 		f.epochs = encodeEpochs(l.epochs.Entries())
 		l.epochsDirty = false
@@ -87,12 +87,6 @@ func (l *Log) BeginFlush() (*PendingFlush, error) {
 	l.pending = append(l.pending, f)
 	return f, nil
 }
-
-// Records and Bytes are how much of the log the flush makes durable; for metrics.
-func (f *PendingFlush) Records() int64 { return f.records }
-
-// Bytes are those that were appended since the flush before it began.
-func (f *PendingFlush) Bytes() int64 { return f.bytes }
 
 // Sync does the flush. It may run beside appends.
 func (f *PendingFlush) Sync() error {

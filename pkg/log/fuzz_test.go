@@ -147,7 +147,7 @@ func TestIndexLookUpsEqualBruteForce(t *testing.T) {
 		if got := x.floorPos(int64(want)); got != int64(byPos) {
 			t.Fatalf("floorPos(%d) = %d, want %d", want, got, byPos)
 		}
-		if got := x.floorTime(int64(want)); got != byTime {
+		if got := x.floorTime(int64(want)).rel; got != byTime {
 			t.Fatalf("floorTime(%d) = %d, want %d", want, got, byTime)
 		}
 	})

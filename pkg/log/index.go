@@ -95,14 +95,14 @@ func (x *indexes) floorPos(pos int64) int64 {
 	return int64(entries[i-1].pos)
 }
 
-// floorTime returns a relative offset before which every record is older than ts.
-func (x *indexes) floorTime(ts int64) uint32 {
+// floorTime returns the last entry before which, and at which, every record is older than ts.
+func (x *indexes) floorTime(ts int64) timeMark {
 	entries := *x.times.Load()
 	i := sort.Search(len(entries), func(i int) bool { return entries[i].ts >= ts })
 	if i == 0 {
-		return 0
+		return timeMark{}
 	}
-	return entries[i-1].rel
+	return timeMark{timeEntry: entries[i-1], known: true}
 }
 
 func (x *indexes) encodeOffsets() []byte {

@@ -228,6 +228,9 @@ func (l *Log) finishOpen(clean bool, rec *Recovery) error {
 	l.start = max(l.cfg.StartOffset, l.segments[0].base)
 	l.flushed.Store(int64(end))
 	l.clean = min(l.cfg.CleanOffset, end)
+	if l.cfg.RecoveryPoint > end {
+		l.toldFlushed = l.cfg.RecoveryPoint // of before a truncation, and in the owner's file until he writes the next
+	}
 	l.publish(true)
 	if l.start > end {
 		rec.note("log ends at %d, below its start %d: it is emptied", end, l.start)
@@ -235,6 +238,13 @@ func (l *Log) finishOpen(clean bool, rec *Recovery) error {
 	}
 	if l.epochs.TruncateFromEnd(end) {
 		l.epochsDirty = true
+	}
+	if _, ok := l.epochs.EpochAt(l.start); !ok && l.start < end {
+		// The table forgets what lies below the start at once, the owner writes the start down later: a crash between
+		// the two brings records back whose epochs are forgotten.
+		if err := l.loadEpochs(nil, len(l.segments)); err != nil {
+			return err
+		}
 	}
 	if l.epochs.TruncateFromStart(l.start) {
 		l.epochsDirty = true

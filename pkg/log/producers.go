@@ -31,6 +31,7 @@ type Producers struct {
 	dir       string
 	byID      map[int64]*producer
 	snapshots []ident.Offset // of the snapshot files, in order
+	unsynced  []ident.Offset // of those that the next flush syncs
 	pending   []producer     // scratch of checkAll
 }
 
@@ -222,6 +223,14 @@ func (l *Log) rebuildProducers(rec *Recovery) error {
 	from := l.segments[0].base
 	for len(p.snapshots) > 0 {
 		newest := p.snapshots[len(p.snapshots)-1]
+		if newest < from {
+			// Batches after it are gone: a producer that wrote them would be told that it is out of order, while one
+			// that is not known may go on.
+			if err := l.removeSnapshotsAbove(-1); err != nil {
+				return err
+			}
+			break
+		}
 		err := p.readSnapshot(newest)
 		if err == nil {
 			from = max(from, newest)
@@ -252,11 +261,10 @@ func (l *Log) rebuildProducers(rec *Recovery) error {
 func (l *Log) replayProducers(s *segment, from ident.Offset) error {
 	pos := int64(0)
 	if from > s.base {
-		x, err := s.index(s.size)
-		if err != nil {
+		var err error
+		if pos, _, err = s.locate(s.size, from); err != nil {
 			return err
 		}
-		pos = x.floor(relative(s.base, from))
 	}
 	r := headerReader{f: s.file, size: s.size, buf: make([]byte, scanBytes)}
 	for pos < s.size {

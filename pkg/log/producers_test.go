@@ -240,3 +240,43 @@ func FuzzProducerSnapshot(f *testing.F) {
 		}
 	})
 }
+
+func TestProducerStateFromBeforeBatchesThatAreGoneIsNotUsed(t *testing.T) {
+	l, m := newLog(t, Config{})
+	add := func(sequence int32) {
+		t.Helper()
+		b := batch.NewBuilder(0, -1, 1000).Producer(7, 0, sequence).Append(nil, value(1, l.EndOffset(), 20)).Build()
+		if _, err := l.AppendAsLeader(b, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for sequence := range int32(3) {
+		add(sequence)
+		if err := l.Roll(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustFlush(t, l)
+	if err := l.SetStartOffset(3); err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range []ident.Offset{2, 3} { // as a crash may leave it: all but the first snapshot lost
+		if err := removeIfThere(m, "/data/t-0/"+fileName(o, snapshotSuffix)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := vfs.WriteFile(m, "/data/t-0/"+fileName(1, snapshotSuffix), stateAfter(7, 0), true); err != nil {
+		t.Fatal(err)
+	}
+	l, _ = mustOpen(t, m.CrashClone(nil, 100), Config{})
+	add(3)
+}
+
+// stateAfter is the snapshot of a producer that has written one record.
+func stateAfter(id int64, sequence int32) []byte {
+	p := newProducers(nil, "")
+	s := newProducer(batch.Header{ProducerID: id})
+	s.add(batch.Header{ProducerID: id, BaseSequence: sequence})
+	p.byID[id] = s
+	return p.encode()
+}

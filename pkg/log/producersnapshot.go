@@ -85,15 +85,16 @@ func (p *Producers) decode(data []byte) error {
 	return nil
 }
 
-// writeSnapshot writes the state as the one before offset o, unless it is written already.
-func (p *Producers) writeSnapshot(o ident.Offset, sync bool) error {
+// writeSnapshot writes the state as the one before offset o, unless it is written already. It is durable with the
+// next flush.
+func (p *Producers) writeSnapshot(o ident.Offset) error {
 	if n := len(p.snapshots); n > 0 && p.snapshots[n-1] >= o {
 		return nil
 	}
-	if err := vfs.WriteFile(p.fsys, p.path(o), p.encode(), sync); err != nil {
+	if err := vfs.WriteFile(p.fsys, p.path(o), p.encode(), false); err != nil {
 		return err
 	}
-	p.snapshots = append(p.snapshots, o)
+	p.snapshots, p.unsynced = append(p.snapshots, o), append(p.unsynced, o)
 	return nil
 }
 

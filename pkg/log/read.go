@@ -148,34 +148,34 @@ type piece struct {
 }
 
 func (p *piece) findStart(from ident.Offset) error {
-	x, err := p.index(p.size)
-	if err != nil {
-		return err
-	}
-	p.start, p.first, err = p.locate(x, p.size, from)
+	var err error
+	p.start, p.first, err = p.locate(p.size, from)
 	p.end, p.next = p.start, from
 	return err
 }
 
-// findEnd sets end to the last batch boundary within the limits. The index leads near it, so that few headers
-// are read.
+// findEnd sets end to the last batch boundary within the limits.
 func (p *piece) findEnd() error {
-	p.end, p.next = p.start, p.first
 	if p.below >= p.segmentView.next && p.size-p.start <= p.maxBytes {
 		p.end, p.next = p.size, p.segmentView.next
 		return nil
 	}
-	x, err := p.index(p.size)
-	if err != nil {
-		return err
-	}
+	return p.lookUp(p.size, p.findEndBy)
+}
+
+// findEndBy is led by the index, so that few headers are read.
+func (p *piece) findEndBy(x *indexes) error {
 	// All batches before an index entry end before its offset.
+	p.end, p.next = p.start, p.first
 	p.end = max(p.start, min(x.floorPos(p.start+p.maxBytes), x.floor(relative(p.base, min(p.below, p.segmentView.next)))))
 	buf := lookUpBuffers.Get().(*[]byte)
 	defer lookUpBuffers.Put(buf)
 	r := headerReader{f: p.file, size: p.size, buf: *buf}
-	for p.end < p.size {
+	for indexed := p.end > p.start; p.end < p.size; indexed = false {
 		h, err := r.at(p.end)
+		if indexed && (err != nil || h.BaseOffset <= p.first || h.BaseOffset > p.below) {
+			return errIndexWrong
+		}
 		if err != nil {
 			return err
 		}

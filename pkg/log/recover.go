@@ -4,12 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"path/filepath"
 
 	"github.com/highwater-io/highwater/pkg/batch"
 	"github.com/highwater-io/highwater/pkg/ident"
-	"github.com/highwater-io/highwater/pkg/vfs"
 )
 
 // sectorBytes is what a disk writes whole or not at all; a sector that was allocated but never written is zero.
@@ -29,6 +26,7 @@ func (l *Log) recover(from int, rec *Recovery) error {
 	for i := from; i < len(l.segments); i++ {
 		s := l.segments[i]
 		var found *damage
+		var files *indexCheck // of a sealed segment
 		if s.base != expected && !l.mayBegin(s.base, expected) {
 			// The segment before ends too early; its successors are of no use.
 			prev := l.segments[i-1]
@@ -37,8 +35,11 @@ func (l *Log) recover(from int, rec *Recovery) error {
 		} else {
 			x := newIndexes(nil, nil)
 			s.loaded.Store(x)
+			if i < len(l.segments)-1 {
+				files = newIndexCheck(s, s.size)
+			}
 			var err error
-			if found, err = l.scan(s, x, rec); err != nil {
+			if found, err = l.scan(s, x, files, rec); err != nil {
 				return err
 			}
 		}
@@ -47,11 +48,11 @@ func (l *Log) recover(from int, rec *Recovery) error {
 		if found != nil {
 			return l.cut(i, found, rec)
 		}
-		if i < len(l.segments)-1 {
+		if files != nil {
 			if l.mayBegin(l.segments[i+1].base, s.next) {
 				s.next = l.segments[i+1].base
 			}
-			if err := l.checkIndexFiles(s, rec); err != nil {
+			if err := l.checkIndexFiles(s, files, rec); err != nil {
 				return err
 			}
 		}
@@ -75,17 +76,16 @@ func (l *Log) mayFollow(base, end ident.Offset) bool {
 }
 
 // scan reads all batches of a segment and checks them. Its extent afterwards is what is valid of it.
-func (l *Log) scan(s *segment, x *indexes, rec *Recovery) (*damage, error) {
+func (l *Log) scan(s *segment, x *indexes, files *indexCheck, rec *Recovery) (*damage, error) {
 	size := s.size
 	s.size, s.next, s.maxTS, s.sinceIndex = 0, s.base, -1, 0
 	latest, _ := l.epochs.Latest()
-	told := int64(0)
 	r := batchReader{f: s.file, size: size}
 	for pos := int64(0); pos < size; {
 		raw, h, err := r.at(pos)
 		switch {
 		case err != nil:
-		case !l.mayFollow(h.BaseOffset, s.next):
+		case !l.mayFollow(h.BaseOffset, s.next) || !s.fits(h):
 			err = fmt.Errorf("%w: base offset is %d, expected %d", batch.ErrCorrupt, h.BaseOffset, s.next)
 		case h.LeaderEpoch < latest:
 			err = fmt.Errorf("%w: leader epoch is %d, after %d", batch.ErrCorrupt, h.LeaderEpoch, latest)
@@ -99,53 +99,17 @@ func (l *Log) scan(s *segment, x *indexes, rec *Recovery) (*damage, error) {
 			return nil, err
 		}
 		s.note(x, h, pos)
+		if files != nil {
+			files.note(s, h, pos)
+		}
 		if l.epochs.Assign(h.LeaderEpoch, h.BaseOffset) {
 			l.epochsDirty = true
 		}
 		latest = max(latest, h.LeaderEpoch)
 		pos += int64(h.Size())
 		rec.Scanned += int64(h.Size())
-		if l.cfg.Progress != nil && (pos-told >= progressBytes || pos == size) {
-			if err := l.cfg.Progress(pos - told); err != nil {
-				return nil, err
-			}
-			told = pos
-		}
 	}
 	return nil, nil
-}
-
-// progressBytes is how much is read between two reports of progress.
-const progressBytes = 1 << 20
-
-// RecoveryBytes is how much of a log Open would have to read and check when it was not closed in order: the size of
-// its segments from the recovery point on. A directory that is not there has none.
-func RecoveryBytes(fsys vfs.FS, dir string, recoveryPoint ident.Offset) (int64, error) {
-	entries, err := fsys.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, err
-	}
-	var bases []ident.Offset
-	for _, e := range entries {
-		if base, ok := parseFileName(e.Name(), logSuffix); ok {
-			bases = append(bases, base)
-		}
-	}
-	total := int64(0)
-	for i, base := range bases {
-		if i < len(bases)-1 && bases[i+1] < recoveryPoint {
-			continue // as firstToScan
-		}
-		info, err := fsys.Stat(filepath.Join(dir, fileName(base, logSuffix)))
-		if err != nil {
-			return total, err
-		}
-		total += info.Size()
-	}
-	return total, nil
 }
 
 // restoreFileSize checks that the file is as long as it was when it was opened: somebody else at work on it is
@@ -338,11 +302,10 @@ func findBatch(s *segment, pos, size int64) (int64, error) {
 }
 
 // checkIndexFiles replaces the index files of a sealed segment when they don't say what was just found.
-func (l *Log) checkIndexFiles(s *segment, rec *Recovery) error {
+func (l *Log) checkIndexFiles(s *segment, files *indexCheck, rec *Recovery) error {
 	x := s.loaded.Load()
 	s.noteMaxTimestamp(x)
-	if old, err := s.readIndexes(s.size); err == nil &&
-		string(old.encodeOffsets()) == string(x.encodeOffsets()) && string(old.encodeTimes()) == string(x.encodeTimes()) {
+	if files.right(x) {
 		s.indexDirty = true // right, but perhaps not yet on the disk
 		return nil
 	}

@@ -21,7 +21,7 @@ func (l *Log) Roll() error {
 	if err := sealed.writeIndexes(); err != nil {
 		return l.poison("write index", err)
 	}
-	if err := l.producers.writeSnapshot(sealed.next, false); err != nil {
+	if err := l.producers.writeSnapshot(sealed.next); err != nil {
 		return l.poison("write producer snapshot", err)
 	}
 	if sealed.base < l.toldFlushed {

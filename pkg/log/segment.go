@@ -209,12 +209,12 @@ func (s *segment) scanIndexes(size int64) (*indexes, error) {
 	return x, nil
 }
 
-// loadTail sets the segment's extent from its indexes and the batches behind their last entries.
+// loadTail sets the segment's extent from its indexes and the batches behind their last entries. errIndexWrong says
+// that the last time entry is of no batch.
 func (s *segment) loadTail(x *indexes) error {
 	s.maxTS, s.maxTSOffset, s.next, s.sinceIndex = -1, 0, s.base, 0
-	from := int64(0)
-	if times := *x.times.Load(); len(times) > 0 {
-		last := times[len(times)-1]
+	from, last := int64(0), lastTime(x)
+	if last.known {
 		s.maxTS, s.maxTSOffset = last.ts, s.base+ident.Offset(last.rel)
 		from = x.floor(last.rel)
 	}
@@ -229,9 +229,10 @@ func (s *segment) loadTail(x *indexes) error {
 		if err != nil {
 			return err
 		}
-		if h.BaseOffset < s.next {
+		if h.BaseOffset < s.next || !s.fits(h) {
 			return fmt.Errorf("%s at %d: %w: base offset %d after offset %d", s.file.Name(), pos, batch.ErrCorrupt, h.BaseOffset, s.next)
 		}
+		last.meet(s.base, h)
 		if h.MaxTimestamp > s.maxTS {
 			s.maxTS, s.maxTSOffset = h.MaxTimestamp, h.LastOffset()
 		}
@@ -239,45 +240,5 @@ func (s *segment) loadTail(x *indexes) error {
 		pos += int64(h.Size())
 	}
 	s.sinceIndex = s.size - lastEntry
-	return nil
-}
-
-// endBefore returns the offset behind the last batch that lies before pos, a batch boundary; the segment's base when
-// there is none.
-func (s *segment) endBefore(x *indexes, pos int64) (ident.Offset, error) {
-	buf := lookUpBuffers.Get().(*[]byte)
-	defer lookUpBuffers.Put(buf)
-	r := headerReader{f: s.file, size: pos, buf: *buf}
-	end := s.base
-	for at := x.floorPos(pos - 1); at < pos; {
-		h, err := r.at(at)
-		if err != nil {
-			return 0, err
-		}
-		end = h.NextOffset()
-		at += int64(h.Size())
-	}
-	return end, nil
-}
-
-// locate returns the position of the batch that holds offset o, or of the first one after it; size when there
-// is none. base is that batch's base offset.
-func (s *segment) locate(x *indexes, size int64, o ident.Offset) (pos int64, base ident.Offset, err error) {
-	buf := lookUpBuffers.Get().(*[]byte)
-	defer lookUpBuffers.Put(buf)
-	r := headerReader{f: s.file, size: size, buf: *buf}
-	if o > s.base {
-		pos = x.floor(relative(s.base, o))
-	}
-	for pos < size {
-		h, err := r.at(pos)
-		if err != nil {
-			return 0, 0, err
-		}
-		if h.LastOffset() >= o {
-			return pos, h.BaseOffset, nil
-		}
-		pos += int64(h.Size())
-	}
-	return pos, o, nil
+	return last.err()
 }

@@ -12,33 +12,71 @@ type TimestampOffset struct {
 	LeaderEpoch ident.Epoch
 }
 
+// timeMark follows a time entry on a walk over the batches: index files have no checksum, and only the batch that has
+// the timestamp says whether the entry is right.
+type timeMark struct {
+	timeEntry
+	known, met, wrong bool
+}
+
+// lastTime is the last entry of the time index.
+func lastTime(x *indexes) timeMark {
+	times := *x.times.Load()
+	if len(times) == 0 {
+		return timeMark{}
+	}
+	return timeMark{timeEntry: times[len(times)-1], known: true}
+}
+
+// meet takes a batch of the segment that begins at base.
+func (m *timeMark) meet(base ident.Offset, h batch.Header) {
+	o := base + ident.Offset(m.rel)
+	switch {
+	case !m.known:
+	case h.BaseOffset <= o && o <= h.LastOffset():
+		m.met, m.wrong = true, m.wrong || h.MaxTimestamp != m.ts
+	case h.BaseOffset > o && !m.met:
+		m.wrong = true
+	}
+}
+
+// err is errIndexWrong unless the batch was met, and right.
+func (m *timeMark) err() error {
+	if m.known && (m.wrong || !m.met) {
+		return errIndexWrong
+	}
+	return nil
+}
+
 // largestTimestamp returns the largest timestamp of a segment, -1 when it has none, and the last offset of the
 // first batch that has it. Safe beside the owner.
-func (s *segment) largestTimestamp(size int64) (int64, ident.Offset, error) {
-	x, err := s.index(size)
-	if err != nil {
-		return 0, 0, err
-	}
-	largest, at, from := int64(-1), s.base, int64(0)
-	if times := *x.times.Load(); len(times) > 0 {
-		last := times[len(times)-1]
-		largest, at = last.ts, s.base+ident.Offset(last.rel)
-		from = x.floor(last.rel)
-	}
-	buf := lookUpBuffers.Get().(*[]byte)
-	defer lookUpBuffers.Put(buf)
-	r := headerReader{f: s.file, size: size, buf: *buf}
-	for pos := from; pos < size; {
-		h, err := r.at(pos)
-		if err != nil {
-			return 0, 0, err
+func (s *segment) largestTimestamp(size int64) (largest int64, at ident.Offset, err error) {
+	err = s.lookUp(size, func(x *indexes) error {
+		last, from := lastTime(x), int64(0)
+		if largest, at = -1, s.base; last.known {
+			largest, at = last.ts, s.base+ident.Offset(last.rel)
+			from = x.floor(last.rel)
 		}
-		if h.MaxTimestamp > largest {
-			largest, at = h.MaxTimestamp, h.LastOffset()
+		buf := lookUpBuffers.Get().(*[]byte)
+		defer lookUpBuffers.Put(buf)
+		r := headerReader{f: s.file, size: size, buf: *buf}
+		for pos := from; pos < size; {
+			h, err := r.at(pos)
+			if err != nil && pos == from && pos > 0 {
+				return errIndexWrong
+			}
+			if err != nil {
+				return err
+			}
+			last.meet(s.base, h)
+			if h.MaxTimestamp > largest {
+				largest, at = h.MaxTimestamp, h.LastOffset()
+			}
+			pos += int64(h.Size())
 		}
-		pos += int64(h.Size())
-	}
-	return largest, at, nil
+		return last.err()
+	})
+	return largest, at, err
 }
 
 // OffsetForTimestamp returns the first record, not before the log's start, that is not older than ts. ok is
@@ -81,18 +119,31 @@ func (l *Log) MaxTimestamp() (found TimestampOffset, ok bool, err error) {
 	return l.OffsetForTimestamp(largest)
 }
 
-func (s *segmentView) firstNotBefore(ts int64, start ident.Offset) (TimestampOffset, bool, error) {
-	x, err := s.index(s.size)
-	if err != nil {
-		return TimestampOffset{}, false, err
-	}
+func (s *segmentView) firstNotBefore(ts int64, start ident.Offset) (found TimestampOffset, ok bool, err error) {
+	err = s.lookUp(s.size, func(x *indexes) error {
+		found, ok, err = s.firstNotBeforeBy(x, ts, start)
+		return err
+	})
+	return found, ok, err
+}
+
+func (s *segmentView) firstNotBeforeBy(x *indexes, ts int64, start ident.Offset) (TimestampOffset, bool, error) {
 	buf := lookUpBuffers.Get().(*[]byte)
 	defer lookUpBuffers.Put(buf)
 	r := headerReader{f: s.file, size: s.size, buf: *buf}
-	for pos := x.floor(x.floorTime(ts)); pos < s.size; {
+	mark := x.floorTime(ts)
+	from := x.floor(mark.rel)
+	for pos := from; pos < s.size; {
 		h, err := r.at(pos)
+		if err != nil && pos == from && pos > 0 {
+			return TimestampOffset{}, false, errIndexWrong
+		}
 		if err != nil {
 			return TimestampOffset{}, false, err
+		}
+		mark.meet(s.base, h)
+		if h.MaxTimestamp >= ts && mark.err() != nil {
+			return TimestampOffset{}, false, errIndexWrong
 		}
 		if h.MaxTimestamp >= ts && h.LastOffset() >= start {
 			raw := make([]byte, h.Size())
@@ -111,5 +162,5 @@ func (s *segmentView) firstNotBefore(ts int64, start ident.Offset) (TimestampOff
 		}
 		pos += int64(h.Size())
 	}
-	return TimestampOffset{}, false, nil
+	return TimestampOffset{}, false, mark.err()
 }

@@ -33,15 +33,15 @@ func (l *Log) Truncate(to ident.Offset) error {
 	}
 	gone := l.segments[keep:]
 	last := l.segments[keep-1]
+	cut, _, err := last.locate(last.size, to)
+	if err != nil {
+		return l.poison("truncate", err)
+	}
+	end, err := last.endBefore(last.size, cut)
+	if err != nil {
+		return l.poison("truncate", err)
+	}
 	x, err := last.index(last.size)
-	if err != nil {
-		return l.poison("truncate", err)
-	}
-	cut, _, err := last.locate(x, last.size, to)
-	if err != nil {
-		return l.poison("truncate", err)
-	}
-	end, err := last.endBefore(x, cut)
 	if err != nil {
 		return l.poison("truncate", err)
 	}
@@ -67,7 +67,7 @@ func (l *Log) Truncate(to ident.Offset) error {
 		return l.poison("sync after truncation", err)
 	}
 	last.dirty = false
-	if err := last.loadTail(x); err != nil {
+	if err := last.lookUp(cut, last.loadTail); err != nil {
 		return l.poison("truncate", err)
 	}
 	if last.next != end {

@@ -1,0 +1,98 @@
+package log
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/highwater-io/highwater/pkg/batch"
+	"github.com/highwater-io/highwater/pkg/ident"
+)
+
+// errIndexWrong says that an entry of an index leads to where it can't belong: a file of it is damaged.
+var errIndexWrong = errors.New("index does not fit the batches")
+
+// lookUp calls look with the segment's indexes and, when they prove wrong, once more with new ones that are made
+// from the batches. Index files have no checksum: whoever follows an entry checks that it leads to a batch that the
+// entry can mean. Safe beside the owner.
+func (s *segment) lookUp(size int64, look func(x *indexes) error) error {
+	x, err := s.index(size)
+	if err != nil {
+		return err
+	}
+	if err = look(x); !errors.Is(err, errIndexWrong) {
+		return err
+	}
+	if x, err = s.scanIndexes(size); err != nil {
+		return err
+	}
+	s.loaded.Store(x)
+	if err = look(x); errors.Is(err, errIndexWrong) {
+		err = fmt.Errorf("%s: %w: %w", s.file.Name(), batch.ErrCorrupt, err)
+	}
+	return err
+}
+
+// fits says whether a batch's offsets are ones that its segment's indexes can hold. One whose base offset has a
+// flipped bit may have others: the checksum does not cover it.
+func (s *segment) fits(h batch.Header) bool {
+	return h.BaseOffset >= s.base && h.LastOffset()-s.base <= math.MaxInt32
+}
+
+// locate returns the position of the batch that holds offset o, or of the first one after it; size when there
+// is none. base is that batch's base offset.
+func (s *segment) locate(size int64, o ident.Offset) (pos int64, base ident.Offset, err error) {
+	err = s.lookUp(size, func(x *indexes) error {
+		pos, base, err = s.locateBy(x, size, o)
+		return err
+	})
+	return pos, base, err
+}
+
+func (s *segment) locateBy(x *indexes, size int64, o ident.Offset) (pos int64, base ident.Offset, err error) {
+	buf := lookUpBuffers.Get().(*[]byte)
+	defer lookUpBuffers.Put(buf)
+	r := headerReader{f: s.file, size: size, buf: *buf}
+	if o > s.base {
+		pos = x.floor(relative(s.base, o))
+	}
+	for indexed := pos > 0; pos < size; indexed = false {
+		h, err := r.at(pos)
+		if indexed && (err != nil || h.BaseOffset > o) {
+			return 0, 0, errIndexWrong
+		}
+		if err != nil {
+			return 0, 0, err
+		}
+		if h.LastOffset() >= o {
+			return pos, h.BaseOffset, nil
+		}
+		pos += int64(h.Size())
+	}
+	return pos, o, nil
+}
+
+// endBefore returns the offset behind the last batch that lies before pos, a batch boundary; the segment's base when
+// there is none.
+func (s *segment) endBefore(size, pos int64) (end ident.Offset, err error) {
+	err = s.lookUp(size, func(x *indexes) error {
+		buf := lookUpBuffers.Get().(*[]byte)
+		defer lookUpBuffers.Put(buf)
+		r := headerReader{f: s.file, size: pos, buf: *buf}
+		end = s.base
+		at := x.floorPos(pos - 1)
+		for indexed := at > 0; at < pos; indexed = false {
+			h, err := r.at(at)
+			if err != nil && indexed {
+				return errIndexWrong
+			}
+			if err != nil {
+				return err
+			}
+			end = h.NextOffset()
+			at += int64(h.Size())
+		}
+		return nil
+	})
+	return end, err
+}
