@@ -45,6 +45,11 @@ kafka-decode: build ## Apache Kafka's own decoder reads our metadata log, snapsh
 	go build -o $(BIN)/proofs/kafka-decode ./test/kafkadecode/live
 	$(BIN)/proofs/kafka-decode
 
+CRASH_LOG ?= -for=5m -cases=200000
+.PHONY: crash-log
+crash-log: ## Take the power away before every change of a log's disk, hundreds of thousands of times; CRASH_LOG="-for=1m -cases=10000".
+	go run ./test/crashlog $(CRASH_LOG)
+
 ##@ Build
 
 .PHONY: build
