@@ -300,7 +300,7 @@ var _ = Describe("A Partition", func() {
 		It("tells of a follower that lagged, with the leader's reason and numbers", func(ctx SpecContext) {
 			start(ctx)
 			before, _ := f.cluster.Partition("orders", 0)
-			f.cluster.Fact("orders", nodefact.Fact{Replica: 2, PartitionEpoch: before.PartitionEpoch + 1, Reason: cluster.ReasonLagTimeExceeded, LagOffsets: 120, LagMillis: 4300})
+			f.cluster.Fact(0, "orders", nodefact.Fact{Replica: 2, PartitionEpoch: before.PartitionEpoch + 1, Reason: cluster.ReasonLagTimeExceeded, LagOffsets: 120, LagMillis: 4300})
 			f.cluster.ISR("orders", 0, metadata.NoLeaderChange, 0, 1)
 			condition := f.eventuallyPartition(ctx, "orders", hwv1alpha1.PartitionInSync, metav1.ConditionFalse, hwv1alpha1.ReasonLagTimeExceeded)
 			Expect(condition.Message).To(Equal("replicas out of sync: 2 (LagTimeExceeded)"))
@@ -330,7 +330,7 @@ var _ = Describe("A Partition", func() {
 			f.cluster.ISR("orders", 0, metadata.NoLeaderChange, 0, 1)
 			after, _ := f.cluster.Partition("orders", 0)
 			f.eventuallyPartition(ctx, "orders", hwv1alpha1.PartitionInSync, metav1.ConditionFalse, hwv1alpha1.ReasonOutOfSync)
-			f.cluster.Fact("orders", nodefact.Fact{Replica: 2, PartitionEpoch: after.PartitionEpoch, Reason: cluster.ReasonLagTimeExceeded, LagOffsets: 1, LagMillis: 4000})
+			f.cluster.Fact(0, "orders", nodefact.Fact{Replica: 2, PartitionEpoch: after.PartitionEpoch, Reason: cluster.ReasonLagTimeExceeded, LagOffsets: 1, LagMillis: 4000})
 			f.eventuallyPartition(ctx, "orders", hwv1alpha1.PartitionInSync, metav1.ConditionFalse, hwv1alpha1.ReasonLagTimeExceeded)
 			Eventually(events(ctx, "orders", hwv1alpha1.EventISRShrunk)).Should(ConsistOf("ISR is 0, 1: 2 left, LagTimeExceeded: 4s and 1 records behind"))
 		})

@@ -14,6 +14,8 @@ const (
 	PartitionInSync = "InSync"
 	// PartitionMinISRSatisfied says whether enough replicas are in sync for a write with acks=all.
 	PartitionMinISRSatisfied = "MinISRSatisfied"
+	// PartitionIntact says whether every replica's log is whole, as far as anybody has read it.
+	PartitionIntact = "Intact"
 )
 
 // Condition types of a ReplicaSet. All of them stand on every ReplicaSet from the first pass on; healthy is True,
@@ -67,10 +69,16 @@ const (
 	ReasonLagTimeExceeded = "LagTimeExceeded"
 	// ReasonNodeFenced: the controller fenced the node of a replica.
 	ReasonNodeFenced = "NodeFenced"
+	// ReasonLogDirOffline: nodes can't use their data directory, such as for a full disk.
+	ReasonLogDirOffline = "LogDirOffline"
 	// ReasonNodeShuttingDown: the node of a replica is shutting down.
 	ReasonNodeShuttingDown = "NodeShuttingDown"
 	// ReasonOutOfSync: a replica is out of sync and the leader's reason did not reach the operator.
 	ReasonOutOfSync = "OutOfSync"
+	// ReasonAllReplicasIntact: no replica's log is known to be damaged.
+	ReasonAllReplicasIntact = "AllReplicasIntact"
+	// ReasonReplicaDamaged: records in the log of a replica can't be read as they were written.
+	ReasonReplicaDamaged = "ReplicaDamaged"
 	// ReasonEnoughInSync: the ISR has at least the effective minInSyncReplicas.
 	ReasonEnoughInSync = "EnoughInSyncReplicas"
 	// ReasonNotEnoughInSync: the ISR is smaller than the effective minInSyncReplicas.
@@ -162,6 +170,8 @@ var ConditionTable = []ConditionRow{
 
 	{KindPartition, PartitionInSync, yes, ReasonAllInSync},
 	{KindPartition, PartitionInSync, no, ReasonLagTimeExceeded},
+	{KindPartition, PartitionInSync, no, ReasonLogDirOffline},
+	{KindPartition, PartitionInSync, no, ReasonReplicaDamaged},
 	{KindPartition, PartitionInSync, no, ReasonNodeFenced},
 	{KindPartition, PartitionInSync, no, ReasonNodeShuttingDown},
 	{KindPartition, PartitionInSync, no, ReasonOutOfSync},
@@ -174,6 +184,12 @@ var ConditionTable = []ConditionRow{
 	{KindPartition, PartitionMinISRSatisfied, unknown, ReasonNotAccepted},
 	{KindPartition, PartitionMinISRSatisfied, unknown, ReasonPending},
 	{KindPartition, PartitionMinISRSatisfied, unknown, ReasonMetadataUnavailable},
+
+	{KindPartition, PartitionIntact, yes, ReasonAllReplicasIntact},
+	{KindPartition, PartitionIntact, no, ReasonReplicaDamaged},
+	{KindPartition, PartitionIntact, unknown, ReasonNotAccepted},
+	{KindPartition, PartitionIntact, unknown, ReasonPending},
+	{KindPartition, PartitionIntact, unknown, ReasonMetadataUnavailable},
 
 	{KindReplicaSet, ReplicaSetReady, yes, ReasonAllServing},
 	{KindReplicaSet, ReplicaSetReady, no, ReasonQuorumUnavailable},
@@ -192,6 +208,7 @@ var ConditionTable = []ConditionRow{
 
 	{KindReplicaSet, ReplicaSetReplicasAvailable, yes, ReasonAllUnfenced},
 	{KindReplicaSet, ReplicaSetReplicasAvailable, no, ReasonNodesUnregistered},
+	{KindReplicaSet, ReplicaSetReplicasAvailable, no, ReasonLogDirOffline},
 	{KindReplicaSet, ReplicaSetReplicasAvailable, no, ReasonNodesFenced},
 	{KindReplicaSet, ReplicaSetReplicasAvailable, unknown, ReasonStarting},
 

@@ -17,6 +17,11 @@ const (
 	EventUncleanLeaderElected = "UncleanLeaderElected"
 	// EventLeaderLost (Partition, Warning): no leader.
 	EventLeaderLost = "LeaderLost"
+	// EventReplicaDamaged (Partition, Warning): records in the log of a replica can't be read as they were written; the
+	// message tells which, and what goes on.
+	EventReplicaDamaged = "ReplicaDamaged"
+	// EventReplicaRefilled (Partition, Normal): a damaged replica is whole again.
+	EventReplicaRefilled = "ReplicaRefilled"
 	// EventPartitionCreated (Partition, Normal): the partition was made.
 	EventPartitionCreated = "PartitionCreated"
 	// EventPartitionAdopted (Partition, Normal): the partition was there before its object.
@@ -33,6 +38,10 @@ const (
 	EventNodeFenced = "NodeFenced"
 	// EventNodeUnfenced (ReplicaSet, Normal): a node serves, for the first time or again.
 	EventNodeUnfenced = "NodeUnfenced"
+	// EventLogDirOffline (ReplicaSet, Warning): a node can't use its data directory; the message tells why and what to do.
+	EventLogDirOffline = "LogDirOffline"
+	// EventLogDirOnline (ReplicaSet, Normal): a node serves from its data directory again.
+	EventLogDirOnline = "LogDirOnline"
 	// EventPodReplaced (ReplicaSet, Warning): a pod that had failed was deleted and is made anew.
 	EventPodReplaced = "PodReplaced"
 )

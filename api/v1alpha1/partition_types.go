@@ -176,6 +176,25 @@ type ReplicaStatus struct {
 	// lagMillis is how long ago the replica was last caught up when it left the ISR, in milliseconds.
 	// +optional
 	LagMillis *int64 `json:"lagMillis,omitempty"`
+
+	// damage is set while the replica's log is damaged: from when its node says so until it has refilled the log.
+	// +optional
+	Damage *ReplicaDamage `json:"damage,omitempty"`
+}
+
+// ReplicaDamage is what is known of a damaged replica. Its offsets don't move with the log.
+type ReplicaDamage struct {
+	// since is when the operator saw it.
+	// +required
+	Since metav1.Time `json:"since"`
+
+	// fromOffset is the first offset that can't be read; unset when the node's report did not reach the operator.
+	// +optional
+	FromOffset *int64 `json:"fromOffset,omitempty"`
+
+	// toOffset is the first offset behind the damage.
+	// +optional
+	ToOffset *int64 `json:"toOffset,omitempty"`
 }
 
 // PartitionStatus is what the metadata quorum has committed about the partition.
@@ -184,7 +203,7 @@ type PartitionStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// conditions: Accepted, Ready, InSync, MinISRSatisfied.
+	// conditions: Accepted, Ready, InSync, MinISRSatisfied, Intact.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

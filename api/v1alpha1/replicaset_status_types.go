@@ -38,6 +38,18 @@ const (
 	NodeShuttingDown NodeState = "ShuttingDown"
 )
 
+// LogDirState says whether a data node can use its data directory.
+// +kubebuilder:validation:Enum=Online;Offline
+type LogDirState string
+
+const (
+	// LogDirOnline is a directory that the node serves from.
+	LogDirOnline LogDirState = "Online"
+	// LogDirOffline is a directory that the node can't read or write. It holds all replicas of the node, which is
+	// fenced until it can use the directory again.
+	LogDirOffline LogDirState = "Offline"
+)
+
 // NodeStatus is one node. It changes only on transitions.
 type NodeStatus struct {
 	// id of the node in the cluster.
@@ -56,6 +68,15 @@ type NodeStatus struct {
 	// state of a data node in the committed metadata; unset for a node that only votes.
 	// +optional
 	State NodeState `json:"state,omitempty"`
+
+	// logDir says whether a data node can use its data directory; unset before it first served.
+	// +optional
+	LogDir LogDirState `json:"logDir,omitempty"`
+
+	// logDirReason is why the data directory is offline: DiskFull, ReadOnly, IOError or Unreadable.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	LogDirReason string `json:"logDirReason,omitempty"`
 
 	// podReady says whether the kubelet calls the pod ready.
 	// +required
@@ -119,6 +140,10 @@ type PartitionCounts struct {
 	// offline have no leader.
 	// +required
 	Offline int32 `json:"offline"`
+
+	// damaged have a replica whose log is damaged.
+	// +optional
+	Damaged int32 `json:"damaged"`
 
 	// unmanaged have no Partition object: clients made their topics.
 	// +required

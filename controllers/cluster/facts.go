@@ -10,9 +10,6 @@ import (
 // ReasonLagTimeExceeded is the reason of a fact about a replica that its leader took out of the ISR.
 const ReasonLagTimeExceeded = "LagTimeExceeded"
 
-// aboutISR says whether the fact tells of a change of the ISR that was committed.
-func aboutISR(f nodefact.Fact) bool { return f.Kind == nodefact.ISRChange }
-
 // keptFacts is how many facts of one partition are kept: enough for the changes that an operator may see as one.
 const keptFacts = 16
 
@@ -20,23 +17,32 @@ const keptFacts = 16
 // reason and nothing else.
 const maxPartitions = 10_000
 
-// FactBook keeps the newest facts about ISR changes by partition. It is safe for concurrent use.
+// FactBook keeps the newest facts about ISR changes by partition, and what nodes told of their disks. It is safe for
+// concurrent use.
 type FactBook struct {
 	mu    sync.Mutex
 	facts map[ident.TopicPartition][]nodefact.Fact
 	order []ident.TopicPartition
+	disks
 }
 
 // NewFactBook returns an empty book.
-func NewFactBook() *FactBook { return &FactBook{facts: map[ident.TopicPartition][]nodefact.Fact{}} }
+func NewFactBook() *FactBook {
+	return &FactBook{facts: map[ident.TopicPartition][]nodefact.Fact{}, disks: newDisks()}
+}
 
-// Add keeps a fact and says whether it is one that somebody may wait for.
-func (b *FactBook) Add(f nodefact.Fact) bool {
-	if !aboutISR(f) {
-		return false
-	}
+// Add keeps a fact that a node told in one of its incarnations, and says whether it is one that somebody may wait for.
+func (b *FactBook) Add(node ident.NodeID, incarnation ident.UUID, f nodefact.Fact) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if f.Kind == nodefact.ISRChange {
+		b.addISRChange(f)
+		return true
+	}
+	return b.disks.add(node, incarnation, f)
+}
+
+func (b *FactBook) addISRChange(f nodefact.Fact) {
 	key := ident.TopicPartition{Topic: f.TopicID, Index: f.Index}
 	of, known := b.facts[key]
 	if !known {
@@ -50,7 +56,6 @@ func (b *FactBook) Add(f nodefact.Fact) bool {
 		of = of[1:]
 	}
 	b.facts[key] = append(of[:len(of):len(of)], f)
-	return true
 }
 
 // Shrink returns the fact that tells why the leader took a replica out of the ISR with a change that was committed at

@@ -33,7 +33,7 @@ func TestFactBookFindsTheReasonOfTheNewestChange(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			book := cluster.NewFactBook()
 			for _, f := range c.facts {
-				if !book.Add(f) {
+				if !book.Add(0, ident.UUID{}, f) {
 					t.Fatalf("%+v was not taken", f)
 				}
 			}
@@ -50,7 +50,7 @@ func TestFactBookTakesOnlyChangesOfTheISR(t *testing.T) {
 	for _, kind := range []string{"ReplicaReset", "LogRecovered", "ISRChangeRefused"} {
 		f := fact(2, 5, cluster.ReasonLagTimeExceeded)
 		f.Kind = kind
-		if book.Add(f) {
+		if book.Add(0, ident.UUID{}, f) {
 			t.Errorf("a %s was taken", kind)
 		}
 	}
@@ -60,7 +60,7 @@ func TestFactBookIsBounded(t *testing.T) {
 	book := cluster.NewFactBook()
 	first := ident.TopicPartition{Topic: topic, Index: 1}
 	for epoch := range int32(1000) {
-		book.Add(fact(2, epoch+1, cluster.ReasonLagTimeExceeded))
+		book.Add(0, ident.UUID{}, fact(2, epoch+1, cluster.ReasonLagTimeExceeded))
 	}
 	if _, found := book.Shrink(first, 2, 0, 900); found {
 		t.Error("facts of one partition are kept without bound")
@@ -71,7 +71,7 @@ func TestFactBookIsBounded(t *testing.T) {
 	for index := range int32(10_001) {
 		f := fact(2, 1, cluster.ReasonLagTimeExceeded)
 		f.Index = index + 2
-		book.Add(f)
+		book.Add(0, ident.UUID{}, f)
 	}
 	if _, found := book.Shrink(first, 2, 0, 1000); found {
 		t.Error("partitions are kept without bound")

@@ -32,7 +32,9 @@ type factReader struct {
 	address string
 	client  *http.Client
 	log     logr.Logger
-	take    func(nodefact.Fact)
+	// began is told of each incarnation of the node before its facts are taken.
+	began func(incarnation ident.UUID)
+	take  func(incarnation ident.UUID, f nodefact.Fact)
 
 	incarnation ident.UUID
 	after       int64
@@ -90,6 +92,7 @@ func (r *factReader) read(ctx context.Context) error {
 		// Another process counts from one again. What it sent in answer to the old number may begin later.
 		restarted := !r.incarnation.IsZero() && r.after > 0
 		r.incarnation, r.after = page.Incarnation, 0
+		r.began(page.Incarnation)
 		if restarted {
 			return nil
 		}
@@ -97,7 +100,7 @@ func (r *factReader) read(ctx context.Context) error {
 	for _, fact := range page.Facts {
 		if fact.Seq > r.after {
 			r.after = fact.Seq
-			r.take(fact)
+			r.take(page.Incarnation, fact)
 		}
 	}
 	return nil

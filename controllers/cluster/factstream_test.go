@@ -57,8 +57,9 @@ func TestFactReaderResumesAndBeginsAnewWithAnotherProcess(t *testing.T) {
 	var got []string
 	reader := &factReader{
 		address: strings.TrimPrefix(server.URL, "http://"), client: server.Client(), log: logr.Discard(),
-		take: func(f nodefact.Fact) {
-			got = append(got, strconv.FormatInt(f.LagOffsets, 10)+"/"+strconv.FormatInt(f.Seq, 10))
+		began: func(incarnation ident.UUID) { got = append(got, "began/"+strconv.Itoa(int(incarnation[0]))) },
+		take: func(incarnation ident.UUID, f nodefact.Fact) {
+			got = append(got, strconv.Itoa(int(incarnation[0]))+"/"+strconv.FormatInt(f.Seq, 10))
 		},
 	}
 	read := func(want string) {
@@ -72,13 +73,13 @@ func TestFactReaderResumesAndBeginsAnewWithAnotherProcess(t *testing.T) {
 		}
 	}
 	node.become(1, 2)
-	read("1/1 1/2")
+	read("began/1 1/1 1/2")
 	read("")
 	node.become(1, 3)
 	read("1/3")
 	// Another process with more facts than were read of the first: what lies below the old number must not be missed.
 	node.become(2, 5)
-	read("")
+	read("began/2")
 	read("2/1 2/2 2/3 2/4 2/5")
 
 	node.mu.Lock()

@@ -43,8 +43,12 @@ func OpenLive(hosts *wire.HostTable, log logr.Logger) Opener {
 		}
 		l.running.Go(func() { l.observe(ctx) })
 		client := newFactClient(hosts)
-		for _, address := range target.Facts {
-			reader := &factReader{address: address, client: client, log: l.log, take: l.takeFact}
+		for node, address := range target.Facts {
+			reader := &factReader{
+				address: address, client: client, log: l.log,
+				began: func(incarnation ident.UUID) { l.facts.Began(node, incarnation) },
+				take:  func(incarnation ident.UUID, f nodefact.Fact) { l.takeFact(node, incarnation, f) },
+			}
 			l.running.Go(func() { reader.run(ctx) })
 		}
 		return l
@@ -219,8 +223,12 @@ func (f *following) stateChanged(s observer.State) {
 	l.notify(Change{ReplicaSet: l.target.ReplicaSet, Everything: true})
 }
 
-func (l *live) takeFact(fact nodefact.Fact) {
-	if !l.facts.Add(fact) {
+func (l *live) takeFact(node ident.NodeID, incarnation ident.UUID, fact nodefact.Fact) {
+	if !l.facts.Add(node, incarnation, fact) {
+		return
+	}
+	if fact.Kind == nodefact.LogDirOffline {
+		l.notify(Change{ReplicaSet: l.target.ReplicaSet, Everything: true})
 		return
 	}
 	if image := l.State().Image; image != nil {

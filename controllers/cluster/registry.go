@@ -16,7 +16,7 @@ type Connection interface {
 	State() State
 	// Admin returns how to change the cluster.
 	Admin() Admin
-	// Facts returns what nodes told of ISR changes.
+	// Facts returns what nodes told of ISR changes and of their disks.
 	Facts() *FactBook
 	// Close ends the connection.
 	Close()

@@ -28,6 +28,7 @@ type Cluster struct {
 	targets []cluster.Target
 	open    map[*connection]struct{}
 	facts   *cluster.FactBook
+	lives   map[ident.NodeID]byte // which incarnation of a node it is, from 1
 	voters  []cluster.VoterState
 	calls   []string
 	refuse  error
@@ -40,6 +41,7 @@ func New() *Cluster {
 		image: metadata.Empty(), offset: -1,
 		open:  map[*connection]struct{}{},
 		facts: cluster.NewFactBook(),
+		lives: map[ident.NodeID]byte{},
 	}
 }
 
@@ -64,8 +66,12 @@ func (k *connection) State() cluster.State {
 	defer k.cluster.mu.Unlock()
 	return k.cluster.state
 }
-func (k *connection) Admin() cluster.Admin     { return admin{k.cluster} }
-func (k *connection) Facts() *cluster.FactBook { return k.cluster.facts }
+func (k *connection) Admin() cluster.Admin { return admin{k.cluster} }
+func (k *connection) Facts() *cluster.FactBook {
+	k.cluster.mu.Lock()
+	defer k.cluster.mu.Unlock()
+	return k.cluster.facts
+}
 func (k *connection) Close() {
 	k.cluster.mu.Lock()
 	defer k.cluster.mu.Unlock()
@@ -125,16 +131,52 @@ func (c *Cluster) SetVoters(voters ...cluster.VoterState) {
 	c.voters = voters
 }
 
-// Fact hands in a fact of a node.
-func (c *Cluster) Fact(topic string, f nodefact.Fact) {
+// Fact hands in what a node tells of a topic, which is an ISRChange when its kind is not set.
+func (c *Cluster) Fact(node ident.NodeID, topic string, f nodefact.Fact) {
 	c.mu.Lock()
 	if t, found := c.image.Topic(topic); found {
 		f.TopicID = t.ID
 	}
+	if f.Kind == "" {
+		f.Kind = nodefact.ISRChange
+	}
+	c.facts.Add(node, c.incarnation(node), f)
 	c.mu.Unlock()
-	f.Kind = "ISRChange"
-	c.facts.Add(f)
 	c.tell([]string{topic}, false)
+}
+
+// LoseDirectory lets a node tell that it can't use its data directory, and the quorum fence it.
+func (c *Cluster) LoseDirectory(id ident.NodeID, reason, message string) {
+	c.mu.Lock()
+	c.facts.Add(id, c.incarnation(id), nodefact.Fact{Kind: nodefact.LogDirOffline, Index: -1, Replica: id, Reason: reason, Message: message})
+	c.mu.Unlock()
+	c.tell(nil, true)
+	c.Fence(id, true)
+}
+
+// Restart lets a node begin another incarnation and serve in it.
+func (c *Cluster) Restart(id ident.NodeID, directory ident.UUID) {
+	c.mu.Lock()
+	c.incarnation(id)
+	c.lives[id]++
+	c.mu.Unlock()
+	c.Register(map[ident.NodeID]ident.UUID{id: directory})
+}
+
+// ForgetFacts is what a start of the operator does to the facts of nodes that it can't reach.
+func (c *Cluster) ForgetFacts() {
+	c.mu.Lock()
+	c.facts = cluster.NewFactBook()
+	c.mu.Unlock()
+	c.tell(nil, true)
+}
+
+// incarnation is the one that a node is in. The lock is held.
+func (c *Cluster) incarnation(id ident.NodeID) ident.UUID {
+	if c.lives[id] == 0 {
+		c.lives[id] = 1
+	}
+	return ident.UUID{byte(id), c.lives[id]}
 }
 
 // Commit adds records to the metadata. Records that do not fit are a mistake of the test and panic.
@@ -182,7 +224,10 @@ func (c *Cluster) tell(topics []string, everything bool) {
 // Register registers and unfences data nodes with their directories.
 func (c *Cluster) Register(directories map[ident.NodeID]ident.UUID) {
 	for _, id := range slices.Sorted(maps.Keys(directories)) {
-		c.Commit(&metadata.RegisterBrokerRecord{BrokerID: id, BrokerEpoch: int64(id) + 100, IncarnationID: ident.UUID{byte(id), 1}, LogDirs: []ident.UUID{directories[id]}})
+		c.mu.Lock()
+		incarnation := c.incarnation(id)
+		c.mu.Unlock()
+		c.Commit(&metadata.RegisterBrokerRecord{BrokerID: id, BrokerEpoch: int64(id) + 100, IncarnationID: incarnation, LogDirs: []ident.UUID{directories[id]}})
 	}
 }
 
@@ -199,6 +244,19 @@ func (c *Cluster) Fence(id ident.NodeID, fenced bool) {
 func (c *Cluster) ISR(topic string, index int32, leader ident.NodeID, isr ...ident.NodeID) {
 	c.Commit(&metadata.PartitionChangeRecord{
 		TopicID: c.TopicID(topic), PartitionID: index, ISR: isr, Leader: leader, LeaderRecoveryState: metadata.NoLeaderRecoveryChanged,
+	})
+}
+
+// Directory commits the directory of a node's replica; ident.LostDirectory says that it is damaged.
+func (c *Cluster) Directory(topic string, index int32, node ident.NodeID, directory ident.UUID) {
+	p, found := c.Partition(topic, index)
+	if !found {
+		panic(fmt.Sprintf("no partition %d of topic %s", index, topic))
+	}
+	directories := slices.Clone(p.Directories)
+	directories[slices.Index(p.Replicas, node)] = directory
+	c.Commit(&metadata.PartitionChangeRecord{
+		TopicID: c.TopicID(topic), PartitionID: index, Directories: directories, Leader: metadata.NoLeaderChange, LeaderRecoveryState: metadata.NoLeaderRecoveryChanged,
 	})
 }
 

@@ -108,7 +108,7 @@ func (r *Reconciler) replicaSet(ctx context.Context, p *hwv1alpha1.Partition) (*
 
 // keep judges, asks, and tells.
 func (r *Reconciler) keep(ctx context.Context, p *hwv1alpha1.Partition, set *hwv1alpha1.ReplicaSet, siblings []hwv1alpha1.Partition) (ctrl.Result, error) {
-	f := facts{p: p, leftAfter: -1, defaultMinISR: 1, now: metav1.NewTime(time.Now().Truncate(time.Second)), shrink: cluster.NewFactBook().Shrink}
+	f := facts{p: p, leftAfter: -1, defaultMinISR: 1, now: metav1.NewTime(time.Now().Truncate(time.Second)), told: cluster.NewFactBook()}
 	var asked outcome
 	connection, connected := cluster.Connection(nil), false
 	if set != nil {
@@ -116,7 +116,7 @@ func (r *Reconciler) keep(ctx context.Context, p *hwv1alpha1.Partition, set *hwv
 		connection, connected = r.Clusters.Get(client.ObjectKeyFromObject(set))
 	}
 	if connected {
-		f.state, f.shrink = connection.State(), connection.Facts().Shrink
+		f.state, f.told = connection.State(), connection.Facts()
 	}
 	f.judge(siblings, set != nil)
 	if connected && f.verdict.accepted() && f.state.Image != nil && f.state.Reach == cluster.Following {
@@ -203,7 +203,7 @@ func (r *Reconciler) tell(ctx context.Context, f *facts) (wait time.Duration, er
 		offset, epoch := f.state.Image.Position()
 		next.AsOf = &hwv1alpha1.MetadataPosition{Epoch: int32(epoch), Offset: int64(offset)}
 	}
-	if err := r.Events.Write(ctx, hwv1alpha1.KindPartition, p, events(&p.Status, &next, partition)...); err != nil {
+	if err := r.Events.Write(ctx, hwv1alpha1.KindPartition, p, events(&p.Status, &next, partition, f.refilled)...); err != nil {
 		return 0, err
 	}
 	return wait, r.Statuses.Apply(ctx, p, &next)

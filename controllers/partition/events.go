@@ -14,8 +14,9 @@ import (
 )
 
 // events are the differences between two statuses that people want to hear of, apart from replicas that left the ISR,
-// which may wait for their reason: see shrinkEvent. partition is what is committed, nil when that is not known.
-func events(before, after *hwv1alpha1.PartitionStatus, partition *metadata.Partition) []report.Event {
+// which may wait for their reason: see shrinkEvent. partition is what is committed, nil when that is not known; refilled
+// says whether a replica that is no longer damaged is whole.
+func events(before, after *hwv1alpha1.PartitionStatus, partition *metadata.Partition, refilled func(id int32) bool) []report.Event {
 	if partition == nil {
 		return nil
 	}
@@ -36,6 +37,7 @@ func events(before, after *hwv1alpha1.PartitionStatus, partition *metadata.Parti
 		}
 		leaderEvents(before, after, partition, add)
 	}
+	damageEvents(before, after, refilled, add)
 	was, is := conditionStatus(before, hwv1alpha1.PartitionMinISRSatisfied), conditionStatus(after, hwv1alpha1.PartitionMinISRSatisfied)
 	switch {
 	case is == metav1.ConditionFalse && was != metav1.ConditionFalse:

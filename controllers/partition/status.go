@@ -32,13 +32,23 @@ type facts struct {
 	// foreign says that this pass asked for the topic and it was there already.
 	foreign bool
 	state   cluster.State
-	// shrink finds the leader's reason why a replica left; see cluster.FactBook.
-	shrink func(partition ident.TopicPartition, replica ident.NodeID, after, until int32) (nodefact.Fact, bool)
+	// told is what nodes tell beside the metadata.
+	told nodeFacts
 	// leftAfter is the partition epoch after which replicas left whose reason is still awaited, -1 for none.
 	leftAfter     int32
 	defaultMinISR int32
 	unavailable   bool
 	now           metav1.Time
+}
+
+// nodeFacts is cluster.FactBook.
+type nodeFacts interface {
+	// Shrink finds the leader's reason why a replica left.
+	Shrink(partition ident.TopicPartition, replica ident.NodeID, after, until int32) (nodefact.Fact, bool)
+	// LogDirOffline tells of a node that can't use its data directory.
+	LogDirOffline(image *metadata.Image, node ident.NodeID) (nodefact.Fact, bool)
+	// Damage tells what of a replica is damaged.
+	Damage(partition ident.TopicPartition, node ident.NodeID) (nodefact.Fact, bool)
 }
 
 // status is a pure function of the facts and of the status before, of which it keeps what is not known now.
@@ -63,6 +73,7 @@ func status(f facts) hwv1alpha1.PartitionStatus {
 	case partition != nil:
 		mirror(f, partition, &next)
 		setISRConditions(conditions, next.Replicas, next.ISR, *next.MinInSyncReplicas)
+		setIntact(conditions, next.Replicas, *next.Leader)
 	case f.state.Image != nil && before.TopicID == "":
 		next.Origin = ""
 		if f.verdict.accepted() && !f.foreign {
@@ -177,12 +188,16 @@ func replicaStatus(f facts, partition *metadata.Partition, id ident.NodeID) hwv1
 	if before != nil && before.State == next.State {
 		next.Since = before.Since
 	}
+	next.Damage = damageOf(f, partition, id, before)
 	if next.State == hwv1alpha1.ReplicaInSync {
 		return next
 	}
+	_, dirOffline := f.told.LogDirOffline(f.state.Image, id)
 	after := int32(-1)
 	if before != nil {
-		if before.State != hwv1alpha1.ReplicaInSync && before.Reason != "" {
+		// Fencing is how the quorum takes a node without its directory out; the node's own word may come later.
+		told := before.Reason != "" && !(before.Reason == hwv1alpha1.ReasonNodeFenced && dirOffline)
+		if before.State != hwv1alpha1.ReplicaInSync && told {
 			next.Reason, next.LagOffsets, next.LagMillis = before.Reason, before.LagOffsets, before.LagMillis
 			return next
 		}
@@ -192,7 +207,11 @@ func replicaStatus(f facts, partition *metadata.Partition, id ident.NodeID) hwv1
 		}
 	}
 	key := ident.TopicPartition{Topic: f.family.made.ID, Index: f.p.Spec.Index}
-	if fact, found := f.shrink(key, id, after, partition.PartitionEpoch); found {
+	if next.Damage != nil {
+		next.Reason = hwv1alpha1.ReasonReplicaDamaged
+		return next
+	}
+	if fact, found := f.told.Shrink(key, id, after, partition.PartitionEpoch); found {
 		next.Reason = hwv1alpha1.ReasonLagTimeExceeded
 		next.LagOffsets = &fact.LagOffsets
 		if fact.LagMillis >= 0 {
@@ -201,6 +220,8 @@ func replicaStatus(f facts, partition *metadata.Partition, id ident.NodeID) hwv1
 		return next
 	}
 	switch {
+	case dirOffline:
+		next.Reason = hwv1alpha1.ReasonLogDirOffline
 	case !registered || broker.Fenced:
 		next.Reason = hwv1alpha1.ReasonNodeFenced
 	case broker.InControlledShutdown:
@@ -243,7 +264,7 @@ func setISRConditions(c *report.Conditions, replicas []hwv1alpha1.ReplicaStatus,
 // rank orders the reasons of replicas for the one that the condition shows.
 func rank(reason string) int {
 	return slices.Index([]string{
-		hwv1alpha1.ReasonLagTimeExceeded, hwv1alpha1.ReasonNodeFenced, hwv1alpha1.ReasonNodeShuttingDown, hwv1alpha1.ReasonOutOfSync,
+		hwv1alpha1.ReasonLogDirOffline, hwv1alpha1.ReasonReplicaDamaged, hwv1alpha1.ReasonLagTimeExceeded, hwv1alpha1.ReasonNodeFenced, hwv1alpha1.ReasonNodeShuttingDown, hwv1alpha1.ReasonOutOfSync,
 	}, reason)
 }
 
@@ -256,7 +277,7 @@ func setAll(c *report.Conditions, f facts) {
 	case f.state.Image == nil:
 		reason, message = hwv1alpha1.ReasonMetadataUnavailable, "the metadata was not read yet"
 	}
-	for _, condition := range []string{hwv1alpha1.PartitionInSync, hwv1alpha1.PartitionMinISRSatisfied} {
+	for _, condition := range []string{hwv1alpha1.PartitionInSync, hwv1alpha1.PartitionMinISRSatisfied, hwv1alpha1.PartitionIntact} {
 		if f.verdict.accepted() && f.state.Image == nil && c.Keep(condition) {
 			continue
 		}

@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -18,6 +19,31 @@ import (
 )
 
 func quantity(s string) resource.Quantity { return resource.MustParse(s) }
+
+// told is what nodes tell: that replica 2 lagged, whose directory is offline, and what of each damaged replica.
+type told struct {
+	offline []ident.NodeID
+	damage  nodefact.Fact
+}
+
+func drawTold(t *rapid.T) told {
+	return told{
+		offline: rapid.SampledFrom([][]ident.NodeID{nil, {1}, {0, 2}}).Draw(t, "offline"),
+		damage:  nodefact.Fact{From: 7, To: rapid.SampledFrom([]ident.Offset{0, 9}).Draw(t, "end of the damage")},
+	}
+}
+
+func (told) Shrink(_ ident.TopicPartition, replica ident.NodeID, _, _ int32) (nodefact.Fact, bool) {
+	return nodefact.Fact{Replica: replica, LagOffsets: 5, LagMillis: 6}, replica == 2
+}
+
+func (f told) LogDirOffline(_ *metadata.Image, node ident.NodeID) (nodefact.Fact, bool) {
+	return nodefact.Fact{Reason: nodefact.DiskFull}, slices.Contains(f.offline, node)
+}
+
+func (f told) Damage(ident.TopicPartition, ident.NodeID) (nodefact.Fact, bool) {
+	return f.damage, f.damage.To > 0
+}
 
 // drawFacts makes up a cluster, a family in it and what one pass over its first member has met.
 func drawFacts(t *rapid.T) facts {
@@ -38,7 +64,8 @@ func drawFacts(t *rapid.T) facts {
 	if exist > 0 {
 		isr := rapid.SampledFrom([][]ident.NodeID{{0, 1, 2}, {0, 1}, {2}}).Draw(t, "isr")
 		leader := rapid.SampledFrom([]ident.NodeID{isr[0], ident.NoNode}).Draw(t, "leader")
-		change(&metadata.PartitionChangeRecord{TopicID: topicID, ISR: isr, Leader: leader, LeaderRecoveryState: metadata.NoLeaderRecoveryChanged})
+		directories := rapid.SampledFrom([][]ident.UUID{nil, {{0, 1}, {1, 1}, ident.LostDirectory}, {ident.LostDirectory, {1, 1}, {2, 1}}}).Draw(t, "directories")
+		change(&metadata.PartitionChangeRecord{TopicID: topicID, ISR: isr, Leader: leader, Directories: directories, LeaderRecoveryState: metadata.NoLeaderRecoveryChanged})
 	}
 	members := []hwv1alpha1.Partition{member(0, nil), member(1, nil)}
 	for i := range members {
@@ -51,9 +78,7 @@ func drawFacts(t *rapid.T) facts {
 	}
 	f := facts{
 		p: &members[0], leftAfter: -1, defaultMinISR: 1, now: metav1.NewTime(time.Unix(100, 0)),
-		shrink: func(_ ident.TopicPartition, replica ident.NodeID, _, _ int32) (nodefact.Fact, bool) {
-			return nodefact.Fact{Replica: replica, LagOffsets: 5, LagMillis: 6}, replica == 2
-		},
+		told:        drawTold(t),
 		unavailable: rapid.Bool().Draw(t, "unavailable"),
 	}
 	if rapid.Bool().Draw(t, "image") {
@@ -86,7 +111,7 @@ func TestAPositionInTheLogGoesWithItsReplicaSet(t *testing.T) {
 		p.Status.TopicID = topicID.String()
 		p.Status.AsOf = &hwv1alpha1.MetadataPosition{Epoch: 7, Offset: 9000}
 	})
-	f := facts{p: &p, leftAfter: -1, defaultMinISR: 1, now: metav1.NewTime(time.Unix(100, 0))}
+	f := facts{p: &p, leftAfter: -1, defaultMinISR: 1, told: told{}, now: metav1.NewTime(time.Unix(100, 0))}
 	f.judge([]hwv1alpha1.Partition{p}, true)
 	if asOf := status(f).AsOf; asOf == nil || asOf.Offset != 9000 {
 		t.Errorf("asOf %+v of a ReplicaSet whose metadata is not known for the moment, want it kept", asOf)
@@ -117,9 +142,16 @@ func TestStatusSaysWhatIsCommitted(t *testing.T) {
 			for _, id := range committed.ISR {
 				inISR = inISR || int32(id) == replica.ID
 			}
+			damaged := isDamaged(committed, ident.NodeID(replica.ID))
+			if damaged != (replica.Damage != nil) || damaged && (replica.Damage.FromOffset != nil) != (f.told.(told).damage.To > 0) {
+				t.Fatalf("replica %+v, directories %v", replica, committed.Directories)
+			}
 			if inISR != (replica.State == hwv1alpha1.ReplicaInSync) || inISR && replica.Reason != "" {
 				t.Fatalf("replica %+v, ISR %v", replica, committed.ISR)
 			}
+		}
+		if slices.Contains(committed.Directories, ident.LostDirectory) != (conditionStatus(&next, hwv1alpha1.PartitionIntact) == metav1.ConditionFalse) {
+			t.Fatalf("directories %v, conditions %+v", committed.Directories, next.Conditions)
 		}
 		short := len(next.ISR) < int(*next.MinInSyncReplicas)
 		if short != (conditionStatus(&next, hwv1alpha1.PartitionMinISRSatisfied) == metav1.ConditionFalse) {
@@ -143,7 +175,7 @@ func TestATopicThatWasThereBeforeTheRequestIsAdopted(t *testing.T) {
 		{"not seen yet, there before the request", 0, true, ""},
 	} {
 		p := member(0, intended)
-		f := facts{p: &p, leftAfter: -1, defaultMinISR: 1, now: metav1.NewTime(time.Unix(100, 0)), foreign: row.foreign}
+		f := facts{p: &p, leftAfter: -1, defaultMinISR: 1, told: told{}, now: metav1.NewTime(time.Unix(100, 0)), foreign: row.foreign}
 		f.state.Image = image(row.exist, nil)
 		f.judge([]hwv1alpha1.Partition{p}, true)
 		if got := status(f).Origin; got != row.want {

@@ -162,6 +162,7 @@ func (r *Reconciler) keepInBeing(ctx context.Context, rs *hwv1alpha1.ReplicaSet)
 	connection, connected := r.connect(rs, f)
 	if connected {
 		f.state = connection.State()
+		f.offline = offlineDirs(f, connection.Facts())
 		waiting, err := r.settlePermits(ctx, f.found, f.nodes, f.state, connection.Admin())
 		if err != nil {
 			return f, 0, err
@@ -233,7 +234,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, f facts) error {
 		offset, epoch := f.state.Image.Position()
 		next.AsOf = &hwv1alpha1.MetadataPosition{Epoch: int32(epoch), Offset: int64(offset)}
 	}
-	if err := r.Events.Write(ctx, hwv1alpha1.KindReplicaSet, f.rs, events(before, &next)...); err != nil {
+	if err := r.Events.Write(ctx, hwv1alpha1.KindReplicaSet, f.rs, events(before, &next, f.offline)...); err != nil {
 		return err
 	}
 	return r.Statuses.Apply(ctx, f.rs, &next)

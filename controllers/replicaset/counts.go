@@ -1,9 +1,11 @@
 package replicaset
 
 import (
+	"slices"
 	"strconv"
 
 	hwv1alpha1 "github.com/highwater-io/highwater/api/v1alpha1"
+	"github.com/highwater-io/highwater/pkg/ident"
 	"github.com/highwater-io/highwater/pkg/metadata"
 	"github.com/highwater-io/highwater/pkg/topicconfig"
 )
@@ -34,6 +36,9 @@ func count(image *metadata.Image, managed map[topicIndex]bool, defaultMinISR int
 			}
 			if partition.Leader < 0 {
 				c.Offline++
+			}
+			if slices.Contains(partition.Directories, ident.LostDirectory) {
+				c.Damaged++
 			}
 			if !managed[topicIndex{topic.Name, index}] {
 				c.Unmanaged++

@@ -2,14 +2,22 @@ package replicaset
 
 import (
 	"fmt"
+	"slices"
 
 	hwv1alpha1 "github.com/highwater-io/highwater/api/v1alpha1"
 	"github.com/highwater-io/highwater/controllers/report"
+	"github.com/highwater-io/highwater/pkg/nodefact"
 )
 
 // events are the differences between two statuses that people want to hear of.
-func events(before, after *hwv1alpha1.ReplicaSetStatus) []report.Event {
-	return append(quorumEvents(before.Quorum, after.Quorum), nodeEvents(before, after)...)
+// offline is what nodes tell of their directories, for the messages.
+func events(before, after *hwv1alpha1.ReplicaSetStatus, offline map[int32]nodefact.Fact) []report.Event {
+	// Positions move with every change of a node, so the one before tells one time from another.
+	at := "first"
+	if before.AsOf != nil {
+		at = fmt.Sprintf("%d/%d", before.AsOf.Epoch, before.AsOf.Offset)
+	}
+	return slices.Concat(quorumEvents(before.Quorum, after.Quorum), nodeEvents(before, after, at), logDirEvents(before, after, offline, at))
 }
 
 func quorumEvents(before, after *hwv1alpha1.QuorumStatus) []report.Event {
@@ -30,16 +38,11 @@ func quorumEvents(before, after *hwv1alpha1.QuorumStatus) []report.Event {
 	return []report.Event{{Reason: hwv1alpha1.EventQuorumLeaderChanged, Message: message, Key: key}}
 }
 
-// nodeEvents tell of nodes that were fenced or unfenced. The key is the position of the status before, which moves
-// with every such change.
-func nodeEvents(before, after *hwv1alpha1.ReplicaSetStatus) []report.Event {
+// nodeEvents tell of nodes that were fenced or unfenced.
+func nodeEvents(before, after *hwv1alpha1.ReplicaSetStatus, at string) []report.Event {
 	states := map[int32]hwv1alpha1.NodeState{}
 	for _, node := range before.Nodes {
 		states[node.ID] = node.State
-	}
-	at := "first"
-	if before.AsOf != nil {
-		at = fmt.Sprintf("%d/%d", before.AsOf.Epoch, before.AsOf.Offset)
 	}
 	var all []report.Event
 	for _, node := range after.Nodes {
@@ -50,9 +53,13 @@ func nodeEvents(before, after *hwv1alpha1.ReplicaSetStatus) []report.Event {
 		key := fmt.Sprintf("%d/%s", node.ID, at)
 		switch {
 		case node.State == hwv1alpha1.NodeFenced && (was == hwv1alpha1.NodeUnfenced || was == hwv1alpha1.NodeShuttingDown):
+			why := "the quorum's leader no longer hears from it, or it has stopped"
+			if node.LogDir == hwv1alpha1.LogDirOffline {
+				why = "its data directory is offline"
+			}
 			all = append(all, report.Event{
 				Reason: hwv1alpha1.EventNodeFenced, Warning: was == hwv1alpha1.NodeUnfenced, Key: key,
-				Message: fmt.Sprintf("node %d (pod %s) is fenced: the quorum's leader no longer hears from it, or it has stopped", node.ID, node.Pod),
+				Message: fmt.Sprintf("node %d (pod %s) is fenced: %s", node.ID, node.Pod, why),
 			})
 		case node.State == hwv1alpha1.NodeUnfenced:
 			all = append(all, report.Event{

@@ -13,6 +13,7 @@ import (
 	"github.com/highwater-io/highwater/controllers/report"
 	"github.com/highwater-io/highwater/controllers/specs"
 	"github.com/highwater-io/highwater/pkg/ident"
+	"github.com/highwater-io/highwater/pkg/nodefact"
 )
 
 // facts are all that a ReplicaSet's status is made from.
@@ -24,9 +25,11 @@ type facts struct {
 	found    owned
 	problems problems
 	growth   growth
-	state    cluster.State
-	managed  map[topicIndex]bool
-	now      metav1.Time
+	// offline is what data nodes tell whose directory is offline; see cluster.FactBook.
+	offline map[int32]nodefact.Fact
+	state   cluster.State
+	managed map[topicIndex]bool
+	now     metav1.Time
 }
 
 // status is a pure function of the facts and of the status before, of which it keeps what is not known now: after a
@@ -78,6 +81,7 @@ func nodeStatuses(f facts) []hwv1alpha1.NodeStatus {
 		}
 		if node.Role.HoldsData() {
 			s.State = nodeState(f.state, node.ID, before[node.ID].State)
+			setLogDir(&s, f, before[node.ID])
 		}
 		all = append(all, s)
 	}
@@ -175,12 +179,22 @@ func setReplicasAvailable(c *report.Conditions, f facts, nodes []hwv1alpha1.Node
 		switch node.State {
 		case hwv1alpha1.NodeUnfenced:
 		case hwv1alpha1.NodeUnregistered, "":
-			unregistered = append(unregistered, node.Pod)
+			if node.LogDir != hwv1alpha1.LogDirOffline {
+				unregistered = append(unregistered, node.Pod)
+			}
 		default:
-			down = append(down, fmt.Sprintf("%s (%s)", node.Pod, node.State))
+			if node.LogDir != hwv1alpha1.LogDirOffline {
+				down = append(down, fmt.Sprintf("%s (%s)", node.Pod, node.State))
+			}
 		}
 	}
+	offline := offlineText(nodes)
 	switch {
+	case offline != "":
+		if down = append(down, unregistered...); len(down) > 0 {
+			offline += "; other data nodes that do not serve: " + strings.Join(down, ", ")
+		}
+		c.Set(condition, metav1.ConditionFalse, hwv1alpha1.ReasonLogDirOffline, offline)
 	case len(down) > 0:
 		c.Set(condition, metav1.ConditionFalse, hwv1alpha1.ReasonNodesFenced, "data nodes that do not serve: "+strings.Join(append(down, unregistered...), ", "))
 	case len(unregistered) > 0:
@@ -200,6 +214,9 @@ func setPartitionsInSync(c *report.Conditions, f facts, counts *hwv1alpha1.Parti
 	}
 	text := fmt.Sprintf("of %d partitions, %d have replicas out of sync, %d are below minInSyncReplicas, %d have no leader",
 		counts.Total, counts.UnderReplicated, counts.UnderMinISR, counts.Offline)
+	if counts.Damaged > 0 {
+		text += fmt.Sprintf(", %d have a damaged replica", counts.Damaged)
+	}
 	switch {
 	case counts.Offline > 0:
 		c.Set(condition, metav1.ConditionFalse, hwv1alpha1.ReasonOffline, text)
@@ -301,6 +318,9 @@ func canSpareOne(f facts) bool {
 	}
 	for _, node := range f.nodes {
 		if pod := f.found.pods[node.ID]; pod == nil || pod.Status.Phase != corev1.PodRunning || !isReady(pod) {
+			return false
+		}
+		if _, offline := f.offline[node.ID]; offline {
 			return false
 		}
 		if node.Role.HoldsData() && nodeState(f.state, node.ID, "") != hwv1alpha1.NodeUnfenced {

@@ -14,6 +14,7 @@ import (
 	"github.com/highwater-io/highwater/controllers/specs"
 	"github.com/highwater-io/highwater/pkg/ident"
 	"github.com/highwater-io/highwater/pkg/metadata"
+	"github.com/highwater-io/highwater/pkg/nodefact"
 )
 
 func directory(id int32) ident.UUID { return ident.UUID{0: byte(id), 14: byte(id >> 8), 15: 200} }
@@ -64,6 +65,12 @@ var troubles = map[string]func(*facts){
 	},
 	"a node is fenced": func(f *facts) {
 		f.commit(&metadata.BrokerRegistrationChangeRecord{BrokerID: 1, BrokerEpoch: 1, Fenced: metadata.Fence})
+	},
+	"a data directory is offline": func(f *facts) {
+		f.offline = map[int32]nodefact.Fact{1: {Reason: nodefact.DiskFull}}
+	},
+	"a data directory is offline for a reason of a later version": func(f *facts) {
+		f.offline = map[int32]nodefact.Fact{2: {Reason: "Melted"}}
 	},
 	"a node is not registered": func(f *facts) { f.commit(&metadata.UnregisterBrokerRecord{BrokerID: 2, BrokerEpoch: 1}) },
 	"a replica is out of sync": func(f *facts) {
@@ -129,7 +136,7 @@ func TestStatusIsAFixedPointOfTheFacts(t *testing.T) {
 		if second := status(f); !equality.Semantic.DeepEqual(first, second) {
 			t.Fatalf("reckoned once:  %+v\nreckoned again: %+v", first, second)
 		}
-		if told := events(&first, &first); len(told) > 0 {
+		if told := events(&first, &first, f.offline); len(told) > 0 {
 			t.Fatalf("no difference, and events: %+v", told)
 		}
 	})

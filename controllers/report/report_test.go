@@ -21,6 +21,7 @@ func setAll(c *report.Conditions, ready metav1.ConditionStatus, reason, message 
 	c.Set(hwv1alpha1.PartitionReady, ready, reason, message)
 	c.Set(hwv1alpha1.PartitionInSync, metav1.ConditionTrue, hwv1alpha1.ReasonAllInSync, "")
 	c.Set(hwv1alpha1.PartitionMinISRSatisfied, metav1.ConditionTrue, hwv1alpha1.ReasonEnoughInSync, "")
+	c.Set(hwv1alpha1.PartitionIntact, metav1.ConditionTrue, hwv1alpha1.ReasonAllReplicasIntact, "")
 }
 
 func TestTransitionTimeMovesOnlyWithTheStatus(t *testing.T) {

@@ -17,8 +17,8 @@ const (
 	// LogRecovered tells what the recovery of a log after an unclean stop repaired.
 	LogRecovered = "LogRecovered"
 	// LogDirOffline tells that this node can't use its data directory and serves none of its replicas. Reason is one
-	// of the constants below, Message the error that was met. It speaks of the process that tells it: one that comes
-	// back to the directory is another process.
+	// of the constants below, Message the error that was met. A node that comes back to the directory does so
+	// in another incarnation.
 	LogDirOffline = "LogDirOffline"
 	// ReplicaDamaged tells that the log of this node's replica is damaged in the offsets from From up to, but not
 	// including, To. Message is what was found, where.

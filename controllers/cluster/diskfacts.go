@@ -1,0 +1,77 @@
+package cluster
+
+import (
+	"github.com/highwater-io/highwater/pkg/ident"
+	"github.com/highwater-io/highwater/pkg/metadata"
+	"github.com/highwater-io/highwater/pkg/nodefact"
+)
+
+// disks is what nodes told of their disks. It is the part of a FactBook that its lock guards.
+type disks struct {
+	offline map[ident.NodeID]offlineDir
+	damage  map[replicaKey]nodefact.Fact
+}
+
+// offlineDir is a LogDirOffline and the incarnation that told it: a directory never comes back within one.
+type offlineDir struct {
+	incarnation ident.UUID
+	fact        nodefact.Fact
+}
+
+type replicaKey struct {
+	ident.TopicPartition
+	node ident.NodeID
+}
+
+func newDisks() disks {
+	return disks{offline: map[ident.NodeID]offlineDir{}, damage: map[replicaKey]nodefact.Fact{}}
+}
+
+func (d disks) add(node ident.NodeID, incarnation ident.UUID, f nodefact.Fact) bool {
+	key := replicaKey{ident.TopicPartition{Topic: f.TopicID, Index: f.Index}, node}
+	switch f.Kind {
+	case nodefact.LogDirOffline:
+		d.offline[node] = offlineDir{incarnation, f}
+	case nodefact.ReplicaDamaged:
+		if _, known := d.damage[key]; !known && len(d.damage) == maxPartitions {
+			return false // it costs the offsets in a message: what is damaged stands in the metadata
+		}
+		d.damage[key] = f
+	case nodefact.ReplicaRefilled:
+		delete(d.damage, key)
+	default:
+		return false
+	}
+	return true
+}
+
+// Began notes that a node answers in another incarnation: what an earlier one told of its directory is over.
+func (b *FactBook) Began(node ident.NodeID, incarnation ident.UUID) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if told, has := b.offline[node]; has && told.incarnation != incarnation {
+		delete(b.offline, node)
+	}
+}
+
+// LogDirOffline returns what a node tells of its data directory when that is offline. The committed metadata decides
+// whether it still holds: a node that serves in another incarnation has opened the directory anew.
+func (b *FactBook) LogDirOffline(image *metadata.Image, node ident.NodeID) (nodefact.Fact, bool) {
+	b.mu.Lock()
+	told, has := b.offline[node]
+	b.mu.Unlock()
+	if !has || image == nil {
+		return nodefact.Fact{}, false
+	}
+	broker, registered := image.Broker(node)
+	over := registered && broker.Active() && broker.Incarnation != told.incarnation
+	return told.fact, !over
+}
+
+// Damage returns what a node told of its replica of a partition when that was damaged.
+func (b *FactBook) Damage(partition ident.TopicPartition, node ident.NodeID) (nodefact.Fact, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	fact, has := b.damage[replicaKey{partition, node}]
+	return fact, has
+}
