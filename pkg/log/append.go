@@ -138,6 +138,7 @@ func (l *Log) write(batches []byte) (AppendInfo, error) {
 	if a.size == 0 {
 		a.firstTS, a.firstKnown = first.MaxTimestamp, true
 	}
+	l.unflushedBytes += int64(len(batches))
 	x := a.loaded.Load()
 	pos := a.size
 	for _, h := range l.headers {

@@ -43,6 +43,9 @@ type Config struct {
 	CleanOffset ident.Offset
 	// CleanShutdown says that the directory's mark of a clean shutdown was found: nothing is scanned.
 	CleanShutdown bool
+	// Progress is told while a log is recovered of the bytes that were read since the last time. An error that it
+	// returns ends Open with it; the records stay as they were found. Nil asks for nothing.
+	Progress func(bytes int64) error
 	// StopOnCorruption makes Open fail with ErrCorrupt when what is wrong can't be a write that was torn by a
 	// crash, instead of cutting the log there, and refuse gaps between batches. For the metadata log, where a vote
 	// rests on what was flushed, and which is never compacted.

@@ -26,6 +26,8 @@ type PendingFlush struct {
 	fsys        vfs.FS
 	dir         string
 	upTo        ident.Offset
+	records     int64
+	bytes       int64
 	truncations int
 	segments    []*segment // one reference each
 	indexes     []string   // index files and producer snapshots
@@ -64,7 +66,9 @@ func (l *Log) BeginFlush() (*PendingFlush, error) {
 	}
 	l.flushes++
 	f := &PendingFlush{fsys: l.fsys, dir: l.dir, upTo: l.active().next, truncations: l.truncations, syncDir: l.dirDirty,
-		indexes: indexes, number: l.flushes, syncs: &l.syncs}
+		indexes: indexes, number: l.flushes, syncs: &l.syncs, bytes: l.unflushedBytes}
+	f.records = int64(f.upTo - l.FlushedOffset())
+	l.unflushedBytes = 0
 	for _, s := range l.segments {
 		if s.dirty && s.acquire() {
 			f.segments = append(f.segments, s)
@@ -87,6 +91,12 @@ func (l *Log) BeginFlush() (*PendingFlush, error) {
 	l.pending = append(l.pending, f)
 	return f, nil
 }
+
+// Records and Bytes are how much of the log the flush makes durable; for metrics.
+func (f *PendingFlush) Records() int64 { return f.records }
+
+// Bytes are those that were appended since the flush before it began.
+func (f *PendingFlush) Bytes() int64 { return f.bytes }
 
 // Sync does the flush. It may run beside appends.
 func (f *PendingFlush) Sync() error {

@@ -26,16 +26,17 @@ type Log struct {
 
 	clean ident.Offset // what lies below was compacted: the first dirty offset
 
-	flushed     atomic.Int64
-	epochsDirty bool            // the table differs from its file
-	dirDirty    bool            // files were created since the directory was synced
-	truncations int             // counts them, so that a flush that ran beside one says nothing
-	toldFlushed ident.Offset    // the highest flushed offset that a truncation took back
-	pending     []*PendingFlush // between BeginFlush and EndFlush
-	flushes     int             // counts them
-	syncs       syncs
-	err         error
-	headers     []batch.Header // scratch of append
+	flushed        atomic.Int64
+	unflushedBytes int64           // appended since the last flush began
+	epochsDirty    bool            // the table differs from its file
+	dirDirty       bool            // files were created since the directory was synced
+	truncations    int             // counts them, so that a flush that ran beside one says nothing
+	toldFlushed    ident.Offset    // the highest flushed offset that a truncation took back
+	pending        []*PendingFlush // between BeginFlush and EndFlush
+	flushes        int             // counts them
+	syncs          syncs
+	err            error
+	headers        []batch.Header // scratch of append
 
 	view atomic.Pointer[view]
 }
@@ -146,6 +147,22 @@ func (l *Log) Close() error {
 	}
 	l.err = fmt.Errorf("log %s: %w", l.dir, ErrClosed)
 	return err
+}
+
+// Abandon closes the files of a log that is about to be deleted and makes nothing durable. A flush that is under way
+// is waited for, and none writes anything afterwards: the directory may belong to another log then.
+func (l *Log) Abandon() {
+	if errors.Is(l.err, ErrClosed) {
+		return
+	}
+	closed := fmt.Errorf("log %s: %w", l.dir, ErrClosed)
+	l.syncs.mu.Lock()
+	l.syncs.err = closed
+	l.syncs.mu.Unlock()
+	for _, s := range l.segments {
+		s.release()
+	}
+	l.err = closed
 }
 
 func (l *Log) closeCleanly() error {

@@ -4,9 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"path/filepath"
 
 	"github.com/highwater-io/highwater/pkg/batch"
 	"github.com/highwater-io/highwater/pkg/ident"
+	"github.com/highwater-io/highwater/pkg/vfs"
 )
 
 // sectorBytes is what a disk writes whole or not at all; a sector that was allocated but never written is zero.
@@ -80,6 +83,7 @@ func (l *Log) scan(s *segment, x *indexes, files *indexCheck, rec *Recovery) (*d
 	size := s.size
 	s.size, s.next, s.maxTS, s.sinceIndex = 0, s.base, -1, 0
 	latest, _ := l.epochs.Latest()
+	told := int64(0)
 	r := batchReader{f: s.file, size: size}
 	for pos := int64(0); pos < size; {
 		raw, h, err := r.at(pos)
@@ -108,8 +112,47 @@ func (l *Log) scan(s *segment, x *indexes, files *indexCheck, rec *Recovery) (*d
 		latest = max(latest, h.LeaderEpoch)
 		pos += int64(h.Size())
 		rec.Scanned += int64(h.Size())
+		if l.cfg.Progress != nil && (pos-told >= progressBytes || pos == size) {
+			if err := l.cfg.Progress(pos - told); err != nil {
+				return nil, err
+			}
+			told = pos
+		}
 	}
 	return nil, nil
+}
+
+// progressBytes is how much is read between two reports of progress.
+const progressBytes = 1 << 20
+
+// RecoveryBytes is how much of a log Open would have to read and check when it was not closed in order: the size of
+// its segments from the recovery point on. A directory that is not there has none.
+func RecoveryBytes(fsys vfs.FS, dir string, recoveryPoint ident.Offset) (int64, error) {
+	entries, err := fsys.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	var bases []ident.Offset
+	for _, e := range entries {
+		if base, ok := parseFileName(e.Name(), logSuffix); ok {
+			bases = append(bases, base)
+		}
+	}
+	total := int64(0)
+	for i, base := range bases {
+		if i < len(bases)-1 && bases[i+1] < recoveryPoint {
+			continue // as firstToScan
+		}
+		info, err := fsys.Stat(filepath.Join(dir, fileName(base, logSuffix)))
+		if err != nil {
+			return total, err
+		}
+		total += info.Size()
+	}
+	return total, nil
 }
 
 // restoreFileSize checks that the file is as long as it was when it was opened: somebody else at work on it is

@@ -189,6 +189,55 @@ func TestRecoveryPointBoundsWhatIsScanned(t *testing.T) {
 	}
 }
 
+func TestRecoveryTellsOfItsProgressAndCanBeGivenUp(t *testing.T) {
+	m, _ := filled(t)
+	for _, point := range []ident.Offset{0, 17, 40} {
+		expected, err := RecoveryBytes(m, "/data/t-0", point)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg, told := small, int64(0)
+		cfg.RecoveryPoint = point
+		cfg.Progress = func(bytes int64) error { told += bytes; return nil }
+		l, rec := mustOpen(t, m, cfg)
+		if told != rec.Scanned || told != expected || told == 0 {
+			t.Errorf("recovery point %d: told of %d bytes, scanned %d, expected %d", point, told, rec.Scanned, expected)
+		}
+		l.Abandon()
+	}
+	cfg, enough := small, errors.New("enough")
+	cfg.Progress = func(int64) error { return enough }
+	if _, _, err := Open(m, "/data/t-0", cfg); !errors.Is(err, enough) {
+		t.Fatalf("got %v", err)
+	}
+	if l, rec := mustOpen(t, m, small); rec.CutBytes != 0 || len(check(t, l)) != 40 {
+		t.Fatalf("%+v after a recovery that was given up", rec)
+	}
+	if n, err := RecoveryBytes(m, "/data/none", 0); n != 0 || err != nil {
+		t.Fatalf("%d, %v of a log that is not there", n, err)
+	}
+}
+
+func TestAbandonedLogWritesNothingMore(t *testing.T) {
+	l, m := newLog(t, small)
+	mustAppend(t, l, 3, 2, 50)
+	f, err := l.BeginFlush()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Abandon()
+	// Another log has the directory's name by now.
+	if err := f.Sync(); !errors.Is(err, ErrClosed) {
+		t.Fatalf("a flush of an abandoned log: %v", err)
+	}
+	if _, err := l.EndFlush(f, ErrClosed); err == nil {
+		t.Fatal("it was called flushed")
+	}
+	if _, err := m.Stat("/data/t-0/" + EpochCheckpointFile); err == nil {
+		t.Fatal("the leader epochs were written")
+	}
+}
+
 func TestIndexesAreMadeAgainWhenMissingOrWrong(t *testing.T) {
 	remove := func(m *vfs.Mem, name string) {
 		if err := m.Remove("/data/t-0/" + name); err != nil {

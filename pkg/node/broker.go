@@ -34,11 +34,14 @@ type broker struct {
 
 	controllers *controllerChannel
 	timers      *timers
+	flusher     *flusher
 	fetchers    *fetchers
 	alterer     *alterer
 	lifecycle   *lifecycle
 	producerIDs *producerIDs
 	checkpoints *checkpoints
+	openings    *openings
+	removals    *removals
 	// cleanStart says that the directory was closed in order: no log needs a scan.
 	cleanStart bool
 
@@ -71,27 +74,33 @@ func newBroker(cfg Config, logger *slog.Logger, c clock, fs vfs.FS, incarnation 
 		facts: facts, metrics: metrics, controllers: controllers, timers: newTimers(c),
 		checkpoints: checkpoints, cleanStart: clean, stop: stop,
 	}
-	if err := b.removeDoomed(); err != nil {
+	b.current.Store(metadata.Empty())
+	b.openings, b.removals = newOpenings(b), newRemovals(b)
+	if err := b.finishRemovals(); err != nil {
 		logger.Error("the deletion of replicas can't be finished", "dir", cfg.DataDir, "error", err)
 	}
-	b.current.Store(metadata.Empty())
+	b.flusher = newFlusher()
 	b.fetchers = newFetchers(b, dialer)
 	b.alterer = newAlterer(b)
 	b.lifecycle = newLifecycle(b, mark.BrokerEpoch)
 	b.producerIDs = newProducerIDs(b)
-	metrics.registry.MustRegister(partitionCollector{b})
+	metrics.registry.MustRegister(partitionCollector{b}, recoveryCollector{b.openings.progress})
 	return b, nil
 }
 
 // topicDefaults are the configured defaults as topic configs: what the controller goes by and DescribeConfigs shows.
 func topicDefaults(d Defaults) topicconfig.Defaults {
-	return topicconfig.Defaults{topicconfig.MinInsyncReplicas: strconv.Itoa(int(d.MinInSyncReplicas))}
+	defaults := topicconfig.Defaults{topicconfig.MinInsyncReplicas: strconv.Itoa(int(d.MinInSyncReplicas))}
+	if d.Flush == FlushAlways {
+		defaults[topicconfig.FlushMessages] = "1"
+	}
+	return defaults
 }
 
 // start runs the broker's loops until ctx ends.
 func (b *broker) start(ctx context.Context, running *sync.WaitGroup) {
 	for _, loop := range []func(context.Context){
-		b.timers.run, b.alterer.run, b.lifecycle.run, b.checkpointLoop, b.sealedFlushLoop, b.retentionLoop,
+		b.timers.run, b.alterer.run, b.lifecycle.run, b.checkpointLoop, b.sealedFlushLoop, b.retentionLoop, b.recoveryLoop,
 	} {
 		running.Go(func() { loop(ctx) })
 	}

@@ -52,7 +52,7 @@ func newTestBroker(t *testing.T, fsys vfs.FS) *testBroker {
 	return &testBroker{broker: b, t: t, image: metadata.Empty()}
 }
 
-// apply commits records and has the broker follow them.
+// apply commits records and has the broker follow them until all logs are open.
 func (b *testBroker) apply(records ...metadata.Record) {
 	b.t.Helper()
 	delta := metadata.NewDelta(b.image)
@@ -64,6 +64,7 @@ func (b *testBroker) apply(records ...metadata.Record) {
 	b.offset++
 	b.image = delta.Image(b.offset, 1)
 	b.metadataChanged(delta, b.image)
+	b.openings.working.Wait()
 }
 
 // register commits the registrations of this broker, of its own incarnation, and of others.

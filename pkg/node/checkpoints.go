@@ -54,6 +54,14 @@ func (c *checkpoints) recoveryPoint(topic string, index int32) ident.Offset {
 	return c.get(log.RecoveryPointCheckpointFile, topic, index)
 }
 
+// recoveryPointOf says also whether the file named the partition at all.
+func (c *checkpoints) recoveryPointOf(topic string, index int32) (ident.Offset, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	o, ok := c.files[log.RecoveryPointCheckpointFile][log.TopicIndex{Topic: topic, Index: index}]
+	return o, ok
+}
+
 func (c *checkpoints) logStart(topic string, index int32) ident.Offset {
 	return c.get(log.LogStartCheckpointFile, topic, index)
 }
@@ -65,6 +73,13 @@ func (c *checkpoints) forget(topic string, index int32) {
 	for _, offsets := range c.files {
 		delete(offsets, log.TopicIndex{Topic: topic, Index: index})
 	}
+}
+
+// forgetRecoveryPoint has a log scanned whole before it is used again.
+func (c *checkpoints) forgetRecoveryPoint(topic string, index int32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.files[log.RecoveryPointCheckpointFile], log.TopicIndex{Topic: topic, Index: index})
 }
 
 // noteReplica takes over where a replica stands. Its mutex is held, or it is closed.

@@ -20,6 +20,7 @@ import (
 	"github.com/highwater-io/highwater/internal/testaddr"
 	"github.com/highwater-io/highwater/internal/testscale"
 	"github.com/highwater-io/highwater/pkg/ident"
+	"github.com/highwater-io/highwater/pkg/vfs"
 	"github.com/highwater-io/highwater/pkg/wire"
 )
 
@@ -33,6 +34,7 @@ type testCluster struct {
 
 type testNode struct {
 	config Config
+	disk   vfs.FS // nil: the operating system's
 	cancel context.CancelFunc
 	done   chan struct{}
 	err    error
@@ -147,7 +149,11 @@ func (c *testCluster) start(id ident.NodeID) {
 	logger := slog.New(slog.NewTextHandler(output, &slog.HandlerOptions{Level: slog.LevelInfo}))
 	go func() {
 		defer close(n.done)
-		n.err = Run(ctx, n.config, logger)
+		if n.disk != nil {
+			n.err = runOn(ctx, n.config, logger, n.disk)
+		} else {
+			n.err = Run(ctx, n.config, logger)
+		}
 	}()
 	c.t.Cleanup(func() {
 		if c.t.Failed() {

@@ -36,7 +36,9 @@ type Config struct {
 	Rack             string
 	FormatPermitFile string
 	TerminationLog   string
-	HostsFile        string
+	// RecoveryThreads is how many logs are opened at a time (num.recovery.threads.per.data.dir); 0 is 1.
+	RecoveryThreads int
+	HostsFile       string
 
 	Shared SharedConfig
 	Timing Timing
@@ -184,6 +186,9 @@ func (c *Config) Validate() error {
 	}
 	if c.DirectoryID.IsReserved() {
 		bad("--directory-id: %s is reserved; want the uuid that the volume was given", c.DirectoryID)
+	}
+	if c.RecoveryThreads < 0 {
+		bad("--recovery-threads: want 1 or more, have %d", c.RecoveryThreads)
 	}
 	if c.DataDir == "" {
 		bad("--data-dir is missing")

@@ -30,7 +30,8 @@ type lifecycle struct {
 	brokerEpoch int64
 	fenced      bool
 	applied     ident.Offset // up to where this node has applied metadata, exclusive
-	caughtUp    bool         // the image has this incarnation's registration
+	registered  bool         // the image has this incarnation's registration
+	caughtUp    bool         // and the logs are open
 	stopping    bool
 	released    chan struct{} // closed when the controller lets a stopping broker go
 	lastError   error
@@ -57,14 +58,16 @@ func (l *lifecycle) wake() {
 	}
 }
 
-// metadataApplied is told of every image after the replicas have followed it.
-func (l *lifecycle) metadataApplied(image *metadata.Image) {
+// metadataApplied is told of every image that the replicas follow, and again once the logs are open that were there
+// at the start: until then the node heartbeats, and asks to stay fenced.
+func (l *lifecycle) metadataApplied(image *metadata.Image, opened bool) {
 	l.mu.Lock()
 	offset, _ := image.Position()
 	l.applied = offset + 1
 	before := l.caughtUp
 	registered, ok := image.Broker(l.broker.cfg.NodeID)
-	l.caughtUp = ok && registered.Incarnation == l.broker.incarnation
+	l.registered = ok && registered.Incarnation == l.broker.incarnation
+	l.caughtUp = l.registered && opened
 	changed := l.caughtUp != before
 	if l.caughtUp {
 		select {
@@ -90,6 +93,8 @@ func (l *lifecycle) ready() error {
 		return errors.New("the node is shutting down")
 	case l.brokerEpoch < 0:
 		return fmt.Errorf("the broker is not registered yet: %w", orUnknown(l.lastError))
+	case l.registered && !l.caughtUp:
+		return fmt.Errorf("the logs are being opened: %s", l.broker.openings.progress)
 	case !l.caughtUp:
 		return errors.New("the broker has not applied its own registration yet")
 	case l.fenced:

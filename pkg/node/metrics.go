@@ -20,6 +20,7 @@ type nodeMetrics struct {
 	isrShrinks, isrExpands, isrRefused prometheus.Counter
 	alterSeconds                       prometheus.Histogram
 	alterFailures                      prometheus.Counter
+	logFlush                           flushMetrics
 	requests                           *prometheus.HistogramVec
 	connections                        *prometheus.GaugeVec
 	closed                             *prometheus.CounterVec
@@ -43,6 +44,7 @@ func newMetrics() *nodeMetrics {
 			Namespace: "highwater", Name: "request_seconds", Help: "From a request's first byte to its written answer.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 4, 9),
 		}, []string{"listener", "api"}),
+		logFlush: newFlushMetrics(),
 		connections: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: "highwater", Name: "connections", Help: "Open connections.",
 		}, []string{"listener"}),
@@ -55,6 +57,7 @@ func newMetrics() *nodeMetrics {
 		ConstLabels: prometheus.Labels{"version": buildinfo.Version},
 	})
 	build.Set(1)
+	m.registry.MustRegister(m.logFlush.seconds, m.logFlush.records, m.logFlush.bytes)
 	m.registry.MustRegister(m.isrShrinks, m.isrExpands, m.isrRefused, m.alterSeconds, m.alterFailures, m.requests,
 		m.connections, m.closed, build, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -144,7 +147,7 @@ func (c partitionCollector) Collect(out chan<- prometheus.Metric) {
 // MetricDescriptions lists what a data node's /metrics describes, for the documentation.
 func MetricDescriptions() []*prometheus.Desc {
 	m := newMetrics()
-	m.registry.MustRegister(partitionCollector{})
+	m.registry.MustRegister(partitionCollector{}, recoveryCollector{})
 	out := make(chan *prometheus.Desc)
 	go func() {
 		m.registry.Describe(out)

@@ -48,8 +48,12 @@ type Node struct {
 // marked clean. It returns early, with the reason, when the node can't go on: a *VolumeError when the volume is not
 // the one that it should be.
 func Run(ctx context.Context, cfg Config, logger *slog.Logger) error {
+	return runOn(ctx, cfg, logger, vfs.OS())
+}
+
+func runOn(ctx context.Context, cfg Config, logger *slog.Logger, disk vfs.FS) error {
 	n := &Node{
-		cfg: cfg, logger: logger.With("node", cfg.NodeID), clock: newClock(), fs: vfs.OS(),
+		cfg: cfg, logger: logger.With("node", cfg.NodeID), clock: newClock(), fs: disk,
 		metrics: newMetrics(), fatal: make(chan error, 1),
 	}
 	if _, err := rand.Read(n.incarnation[:]); err != nil {
@@ -337,15 +341,18 @@ func (n *Node) close() error {
 func (n *Node) closeBroker() error {
 	b := n.broker
 	b.fetchers.pool.Close()
+	b.openings.stop()
+	b.removals.stop()
+	b.flusher.stop()
 	if b.offline.Load() != nil {
 		return nil
 	}
 	if err := errors.Join(b.closeAll(), b.checkpoint()); err != nil {
 		return fmt.Errorf("closing the logs in %s: %w", filepath.Base(n.cfg.DataDir), err)
 	}
-	if !b.cleanStart && !b.following {
-		// The logs were not closed in order before this start, and they were not opened since: nobody has looked
-		// at them yet.
+	if !b.cleanStart && !b.openings.firstDone() {
+		// The logs were not closed in order before this start, and not all of them were opened since: nobody has
+		// looked at the others yet.
 		return nil
 	}
 	epoch := b.epoch()

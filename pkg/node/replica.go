@@ -88,6 +88,9 @@ func (r *replica) drain(now ident.Instant) aftermath {
 	if out.Proposal != nil && !r.closed {
 		r.broker.alterer.propose(r, *out.Proposal)
 	}
+	if out.Flush {
+		r.broker.flusher.want(r)
+	}
 	for _, c := range out.Completed {
 		if waiter, ok := r.produces[c.Token]; ok {
 			delete(r.produces, c.Token)
@@ -143,46 +146,30 @@ func (r *replica) tick() {
 	r.do(func(now ident.Instant, p *exec.Partition) { p.Tick(now) })
 }
 
-// flushSealed makes durable what was written when a segment was sealed since the last time. The disk works without
-// the mutex.
-func (r *replica) flushSealed() {
-	r.mu.Lock()
-	if r.closed {
-		r.mu.Unlock()
-		return
-	}
-	now := r.broker.clock.now()
-	pending, ok := r.partition.BeginSealedFlush(now)
-	after := r.drain(now)
-	r.mu.Unlock()
-	r.act(after)
-	if !ok {
-		return
-	}
-	err := pending.Sync()
-	r.mu.Lock()
-	now = r.broker.clock.now()
-	r.partition.EndFlush(now, pending, err) // also when it was closed meanwhile: files are held by it
-	after = r.drain(now)
-	r.mu.Unlock()
-	r.act(after)
+// close ends the replica in order; whoever waits at it is answered.
+func (r *replica) close() (err error) {
+	r.end(func(now ident.Instant, p *exec.Partition) { err = p.Close(now) })
+	return err
 }
 
-// close ends the replica; whoever waits at it is answered.
-func (r *replica) close() error {
+// discard ends a replica whose directory is to be deleted.
+func (r *replica) discard() {
+	r.end(func(now ident.Instant, p *exec.Partition) { p.Discard(now) })
+}
+
+func (r *replica) end(how func(now ident.Instant, p *exec.Partition)) {
 	r.mu.Lock()
 	if r.closed {
 		r.mu.Unlock()
-		return nil
+		return
 	}
 	r.closed = true
 	now := r.broker.clock.now()
-	err := r.partition.Close(now)
+	how(now, r.partition)
 	after := r.drain(now)
 	r.broker.fetchers.follow(r, ident.NoNode)
 	r.mu.Unlock()
 	r.act(after)
-	return err
 }
 
 // failDir tells the replica that its directory is lost.

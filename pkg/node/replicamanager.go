@@ -6,14 +6,12 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/highwater-io/highwater/pkg/ident"
 	"github.com/highwater-io/highwater/pkg/log"
 	"github.com/highwater-io/highwater/pkg/metadata"
 	"github.com/highwater-io/highwater/pkg/node/exec"
-	"github.com/highwater-io/highwater/pkg/nodefact"
 	"github.com/highwater-io/highwater/pkg/replication"
 	"github.com/highwater-io/highwater/pkg/topicconfig"
 )
@@ -33,7 +31,7 @@ func (b *broker) metadataChanged(delta *metadata.Delta, image *metadata.Image) {
 		b.following = true
 		b.applyAll(image)
 	}
-	b.lifecycle.metadataApplied(image)
+	b.lifecycle.metadataApplied(image, b.openings.firstDone())
 }
 
 func (b *broker) applyAll(image *metadata.Image) {
@@ -42,7 +40,10 @@ func (b *broker) applyAll(image *metadata.Image) {
 			b.applyPartition(image, ident.TopicPartition{Topic: topic.ID, Index: index})
 		}
 	}
-	b.reportStrays()
+	b.openings.startFirst()
+	if b.openings.firstDone() { // there are none
+		b.reportStrays()
+	}
 }
 
 func (b *broker) applyDelta(delta *metadata.Delta, image *metadata.Image) {
@@ -83,16 +84,10 @@ func (b *broker) applyPartition(image *metadata.Image, id ident.TopicPartition) 
 	switch {
 	case !mine && hosted:
 		b.removeReplica(r, exists)
-	case mine && !hosted && b.offline.Load() != nil:
-		return // whoever asks for it is told KAFKA_STORAGE_ERROR
-	case mine && !hosted:
-		var err error
-		if r, err = b.openReplica(image, topic, id.Index); err != nil {
-			b.takeOffline(nil, fmt.Errorf("open the replica %s-%d: %w", topic.Name, id.Index, err))
-			return
-		}
+	case mine && !hosted && b.offline.Load() == nil: // else whoever asks for it is told KAFKA_STORAGE_ERROR
+		b.openings.open(topic.Name, id)
 	}
-	if !mine {
+	if !mine || !hosted {
 		return
 	}
 	values, err := b.defaults.Values(image.Config(metadata.ResourceTopic, topic.Name).Get)
@@ -101,6 +96,7 @@ func (b *broker) applyPartition(image *metadata.Image, id ident.TopicPartition) 
 	}
 	r.do(func(now ident.Instant, p *exec.Partition) {
 		p.SetMaxMessageBytes(int(values.MaxMessageBytes))
+		p.SetFlushPolicy(now, flushPolicy(values))
 		if err := p.Log().SetSettings(logSettings(values)); err != nil {
 			b.logger.Warn("a topic's settings can't be used", "topic", topic.Name, "error", err)
 		}
@@ -122,59 +118,16 @@ func logSettings(values topicconfig.Values) log.Settings {
 	}
 }
 
-// openReplica opens the partition's log, or creates it. A directory of the same name that belongs to another topic
-// (one that was deleted while this node was down) is moved aside first.
-func (b *broker) openReplica(image *metadata.Image, topic *metadata.Topic, index int32) (*replica, error) {
-	id := ident.TopicPartition{Topic: topic.ID, Index: index}
-	dir := filepath.Join(b.cfg.DataDir, log.DirName(topic.Name, index))
-	if err := b.claimDirectory(dir, topic, index); err != nil {
-		return nil, err
-	}
-	values, _ := b.defaults.Values(image.Config(metadata.ResourceTopic, topic.Name).Get)
-	partition, recovery, err := exec.OpenPartition(exec.PartitionConfig{
-		FS: b.fs, Dir: dir, Topic: topic.Name, ID: id,
-		Log: log.Config{
-			Settings:      logSettings(values),
-			WallMillis:    func() int64 { return time.Now().UnixMilli() },
-			StartOffset:   b.checkpoints.logStart(topic.Name, index),
-			RecoveryPoint: b.checkpoints.recoveryPoint(topic.Name, index),
-			CleanShutdown: b.cleanStart,
-		},
-		Replication: replication.Config{
-			Self: b.cfg.NodeID, LagTimeMax: time.Duration(b.cfg.Shared.Defaults.ReplicaLagTimeMax),
-			HighWatermark: b.checkpoints.highWatermark(topic.Name, index),
-		},
-		Cluster: b, MaxMessageBytes: int(values.MaxMessageBytes),
-	})
-	if err != nil {
-		return nil, err
-	}
-	r := newReplica(b, topic.Name, dir, partition)
-	if recovery.Repaired() {
-		for _, repair := range recovery.Repairs {
-			b.logger.Warn("log recovery", "topic", topic.Name, "index", index, "repair", repair)
-		}
-		b.facts.add(nodefact.Fact{
-			Kind: nodefact.LogRecovered, Time: time.Now().UTC(), TopicID: topic.ID, Topic: topic.Name, Index: index,
-			Replica: b.cfg.NodeID, Message: fmt.Sprint(recovery.Repairs),
-		})
-	}
-	b.replicas.Store(id, r)
-	if message := b.offline.Load(); message != nil {
-		r.failDir(errors.New(*message)) // that may have happened meanwhile, and not have found it
-	}
-	return r, nil
-}
-
 // claimDirectory makes sure that a partition's directory is this topic's: by its partition.metadata, or by being
 // new, in which case it gets one. What the checkpoints say of another topic of that name goes: it may have been
 // deleted while this node was down.
-func (b *broker) claimDirectory(dir string, topic *metadata.Topic, index int32) error {
+func (b *broker) claimDirectory(o *opening) error {
+	dir := o.dir
 	found, err := log.ReadPartitionMetadata(b.fs, dir)
-	if err == nil && found == topic.ID {
+	if err == nil && found == o.id.Topic {
 		return nil
 	}
-	b.checkpoints.forget(topic.Name, index)
+	b.checkpoints.forget(o.topic, o.id.Index)
 	switch {
 	case err == nil:
 		aside := fmt.Sprintf("%s.%s-stray", dir, found)
@@ -188,70 +141,14 @@ func (b *broker) claimDirectory(dir string, topic *metadata.Topic, index int32) 
 	if err := b.fs.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	if err := log.WritePartitionMetadata(b.fs, dir, topic.ID); err != nil {
+	if err := log.WritePartitionMetadata(b.fs, dir, o.id.Topic); err != nil {
 		return err
 	}
 	return b.fs.SyncDir(filepath.Dir(dir))
 }
 
-// removeReplica ends a replica that the committed metadata no longer puts here, and deletes its directory: the
-// record that says so has been applied, so nobody will ask for it again.
-func (b *broker) removeReplica(r *replica, topicExists bool) {
-	b.replicas.Delete(r.id)
-	if err := r.close(); err != nil {
-		b.logger.Warn("closing a replica that goes", "topic", r.topic, "index", r.id.Index, "error", err)
-	}
-	b.checkpoints.forget(r.topic, r.id.Index)
-	reason := "the topic was deleted"
-	if topicExists {
-		reason = "the replica was assigned elsewhere"
-	}
-	b.logger.Info("replica removed", "topic", r.topic, "index", r.id.Index, "reason", reason)
-	doomed := fmt.Sprintf("%s.%s%s", r.dir, r.id.Topic, doomedSuffix)
-	err := b.fs.RemoveAll(doomed) // of an earlier time that the replica was here
-	if err == nil {
-		err = b.fs.Rename(r.dir, doomed)
-	}
-	if err == nil {
-		err = b.fs.RemoveAll(doomed)
-	}
-	if err != nil {
-		b.logger.Error("a replica's directory can't be removed", "dir", r.dir, "error", err)
-	}
-}
-
-// doomedSuffix marks the directories of replicas that are being deleted, as Kafka marks them.
-const doomedSuffix = "-delete"
-
-// removeDoomed finishes the deletions that a stop or a crash cut short.
-func (b *broker) removeDoomed() error {
-	entries, err := b.fs.ReadDir(b.cfg.DataDir)
-	if err != nil {
-		return err
-	}
-	for _, entry := range entries {
-		stem, doomed := strings.CutSuffix(entry.Name(), doomedSuffix)
-		// <topic>-<index>.<topic id>-delete: a topic of its own may have a name that ends so.
-		dot := strings.LastIndexByte(stem, '.')
-		if !doomed || dot < 0 || !entry.IsDir() {
-			continue
-		}
-		if _, _, err := log.ParseDirName(stem[:dot]); err != nil {
-			continue
-		}
-		if _, err := ident.ParseUUID(stem[dot+1:]); err != nil {
-			continue
-		}
-		b.logger.Info("the deletion of a replica is finished", "dir", entry.Name())
-		if err := b.fs.RemoveAll(filepath.Join(b.cfg.DataDir, entry.Name())); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// reportStrays names the partition directories that no topic of the image accounts for. They stay: somebody may
-// want what is in them.
+// reportStrays names the partition directories that no topic of the image accounts for, once the others are open.
+// They stay: somebody may want what is in them.
 func (b *broker) reportStrays() {
 	entries, err := b.fs.ReadDir(b.cfg.DataDir)
 	if err != nil {
@@ -261,11 +158,15 @@ func (b *broker) reportStrays() {
 	known := map[string]bool{}
 	b.eachReplica(func(r *replica) { known[filepath.Base(r.dir)] = true })
 	for _, entry := range entries {
-		name, _, err := log.ParseDirName(entry.Name())
+		name, index, err := log.ParseDirName(entry.Name())
 		if err != nil || !entry.IsDir() || name == ident.MetadataTopic || known[entry.Name()] {
 			continue
 		}
 		b.logger.Warn("a partition directory belongs to no replica of this node", "dir", entry.Name())
+		if !b.cleanStart {
+			// Nobody looks at what the crash has left of it. A clean stop must not vouch for it.
+			b.checkpoints.forgetRecoveryPoint(name, index)
+		}
 	}
 }
 

@@ -59,7 +59,7 @@ func TestDeletionThatACrashCutShortIsFinished(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	newTestBroker(t, fsys)
+	newTestBroker(t, fsys).removals.working.Wait()
 	if _, err := fsys.Stat(filepath.Join(testDataDir, doomed)); err == nil {
 		t.Errorf("%s is still there", doomed)
 	}
@@ -81,6 +81,7 @@ func TestDeletedTopicLeavesNoDirectoryAndNoCheckpoint(t *testing.T) {
 	}
 	r := b.hostedReplica(ordersID, 1)
 	b.apply(&metadata.RemoveTopicRecord{TopicID: ordersID})
+	b.removals.working.Wait()
 	entries, err := fsys.ReadDir(testDataDir)
 	if err != nil {
 		t.Fatal(err)

@@ -16,6 +16,9 @@ const (
 	ReplicaReset = "ReplicaReset"
 	// LogRecovered tells what the recovery of a log after an unclean stop repaired.
 	LogRecovered = "LogRecovered"
+	// ReplicaDeleted tells that this node's copy of a partition is gone from its disk, and by Reason why it went:
+	// TopicDeleted or Reassigned; empty when the deletion was begun by an earlier process.
+	ReplicaDeleted = "ReplicaDeleted"
 	// LogDirOffline tells that this node can't use its data directory and serves none of its replicas. Reason is one
 	// of the constants below, Message the error that was met. A node that comes back to the directory does so
 	// in another incarnation.

@@ -52,6 +52,10 @@ type AppendFailed struct {
 // FlushDone says that LogView.FlushedOffset has moved.
 type FlushDone struct{}
 
+// FlushPolicyChanged changes Config.FlushAlways. Switched on, only what is flushed counts from now on; what was
+// acknowledged or counted before stays so. Switched off, all that is appended counts.
+type FlushPolicyChanged struct{ Always bool }
+
 // Fetch is a read by a follower (Replica >= 0) or a consumer (Replica < 0). It is answered at once in
 // Effects.Answers; a caller that would rather wait for more sends ParkFetch next. A follower's Fetch counts as
 // its progress unless Again is set, which a caller does when it evaluates a parked fetch once more.
@@ -143,6 +147,7 @@ func (Produce) event()            {}
 func (AppendDone) event()         {}
 func (AppendFailed) event()       {}
 func (FlushDone) event()          {}
+func (FlushPolicyChanged) event() {}
 func (Fetch) event()              {}
 func (ParkFetch) event()          {}
 func (UnparkFetch) event()        {}

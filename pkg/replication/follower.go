@@ -44,7 +44,8 @@ type FetchPosition struct {
 // NextFetch is the fetch that this replica wants to send now, if any. Effects.Fetcher tells when to ask again.
 // Under flush: Always there is none before the log is flushed, since the offset is what this replica vouches for.
 func (r *Replica) NextFetch() (FetchPosition, bool) {
-	if r.role != Follower || r.fetcher.state != fetching || r.acked() != r.log.EndOffset() {
+	flushed := r.acked() == r.log.EndOffset() || r.cfg.Mutant == FetchBeforeFlush
+	if r.role != Follower || r.fetcher.state != fetching || !flushed {
 		return FetchPosition{}, false
 	}
 	return r.fetchPosition(), true

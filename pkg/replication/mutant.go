@@ -16,4 +16,7 @@ const (
 	StaleResponseUsed               // a fetch response of another epoch or position is used
 	DivergenceIgnored               // DivergingEpoch is not followed
 	LatestBeforeEpochStart          // ListOffsets answers before the high watermark has reached the epoch's start
+	AckBeforeFlush                  // flush: Always, but the leader counts what it has only appended
+	FetchBeforeFlush                // flush: Always, but a follower fetches on from what it has only appended
+	FlushSwitchIgnored              // flush: Always switched on has no effect
 )

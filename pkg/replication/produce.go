@@ -85,16 +85,6 @@ func (r *Replica) appendFailed(ev AppendFailed, out *Effects) {
 	}
 }
 
-func (r *Replica) flushDone(now ident.Instant, out *Effects) {
-	switch r.role {
-	case Leader:
-		r.advanceHighWatermark(now, out)
-		r.completeProduces(out)
-	case Follower:
-		out.Fetcher = true
-	}
-}
-
 // park keeps a produce until completeProduces or expire answers it.
 func (q *produceQueue) park(w waitingProduce) {
 	if q.size() == 0 || w.deadline < q.deadline {

@@ -42,7 +42,7 @@ type Config struct {
 	ProposalRetry time.Duration
 	// FetchBackoff is replica.fetch.backoff.ms. 1 s.
 	FetchBackoff time.Duration
-	// FlushAlways counts only flushed records for acks, high watermark and fetch positions.
+	// FlushAlways counts only flushed records for acks, high watermark and fetch positions; see FlushPolicyChanged.
 	FlushAlways bool
 	// HighWatermark is the checkpointed one; it is clamped into the log (KAFKA-3978).
 	HighWatermark ident.Offset
@@ -128,6 +128,8 @@ func (r *Replica) Step(now ident.Instant, ev Event, out *Effects) {
 		r.appendFailed(ev, out)
 	case FlushDone:
 		r.flushDone(now, out)
+	case FlushPolicyChanged:
+		r.flushPolicyChanged(now, ev.Always, out)
 	case Fetch:
 		r.serveFetch(now, ev, out)
 	case ParkFetch:
@@ -187,12 +189,4 @@ func (r *Replica) stop(role Role, code Code, out *Effects) {
 	r.leader = leaderState{}
 	r.fetcher = fetcherState{}
 	out.Fetcher = true
-}
-
-// acked is the end of what this replica vouches for: all of the log, or what is flushed under flush: Always.
-func (r *Replica) acked() ident.Offset {
-	if r.cfg.FlushAlways {
-		return r.log.FlushedOffset()
-	}
-	return r.log.EndOffset()
 }

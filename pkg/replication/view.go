@@ -13,6 +13,9 @@ func (r *Replica) Role() Role { return r.role }
 // HighWatermark is the exclusive end of what is known to be committed.
 func (r *Replica) HighWatermark() ident.Offset { return r.hw }
 
+// FlushAlways says whether only flushed records count.
+func (r *Replica) FlushAlways() bool { return r.cfg.FlushAlways }
+
 // LeaderEpoch and CurrentLeader are as metadata has them: -1 before the first, NoNode when nobody leads.
 func (r *Replica) LeaderEpoch() ident.Epoch { return r.meta.LeaderEpoch }
 

@@ -211,8 +211,9 @@ func (n *isrNode) open() bool {
 	part, recovery, err := exec.OpenPartition(exec.PartitionConfig{
 		FS: vfs.Inject(n.fs, n.fault), Dir: "/data/" + isrTopic + "-0", Topic: isrTopic, ID: n.s.ctl.topic,
 		Log: log.Config{Settings: log.Settings{SegmentBytes: 1024, SegmentMs: 2000, SegmentJitterMs: 500}}, FlushApart: n.s.flushApart,
+		Flush: exec.FlushPolicy{Always: n.s.disk == FlushAlways},
 		Replication: replication.Config{
-			Self: n.id, LagTimeMax: isrLagTime, FetchBackoff: 200 * time.Millisecond, FlushAlways: n.s.disk == FlushAlways,
+			Self: n.id, LagTimeMax: isrLagTime, FetchBackoff: 200 * time.Millisecond,
 			HighWatermark: n.checkpoint, Mutant: n.s.opts.Mutant,
 		},
 		Cluster: n,

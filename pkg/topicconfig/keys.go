@@ -12,6 +12,8 @@ import (
 const (
 	CleanupPolicy               = "cleanup.policy"
 	CompressionType             = "compression.type"
+	FlushMessages               = "flush.messages"
+	FlushMs                     = "flush.ms"
 	IndexIntervalBytes          = "index.interval.bytes"
 	MaxMessageBytes             = "max.message.bytes"
 	MessageTimestampType        = "message.timestamp.type"
@@ -46,6 +48,14 @@ var table = []Key{
 	{
 		Name: CompressionType, Type: kmsg.ConfigTypeString, Default: "producer", Synonym: "compression.type", only: []string{"producer"},
 		Doc: "Batches are kept as the producer compressed them; \"producer\" is the only value.",
+	},
+	{
+		Name: FlushMessages, Type: kmsg.ConfigTypeLong, Default: "9223372036854775807", Synonym: "log.flush.interval.messages", min: 1, max: math.MaxInt64,
+		Doc: "1: records are acknowledged only when every in-sync replica has flushed them to its disk (flush: Always). More: a flush in the background after so many records, which nobody waits for. The default leaves it to the operating system.",
+	},
+	{
+		Name: FlushMs, Type: kmsg.ConfigTypeLong, Default: "9223372036854775807", Synonym: "log.flush.interval.ms", min: 0, max: math.MaxInt64,
+		Doc: "How long, in milliseconds, a record may stay unflushed before a flush in the background, which nobody waits for. The default leaves it to the operating system.",
 	},
 	{
 		Name: IndexIntervalBytes, Type: kmsg.ConfigTypeInt, Default: "4096", Synonym: "log.index.interval.bytes", min: 0, max: math.MaxInt32,
@@ -97,7 +107,7 @@ var table = []Key{
 // notYet are Kafka's other topic keys, so that refusing one can say that the key is real.
 var notYet = []string{
 	"compression.gzip.level", "compression.lz4.level", "compression.zstd.level", "delete.retention.ms",
-	"file.delete.delay.ms", "flush.messages", "flush.ms", "follower.replication.throttled.replicas",
+	"file.delete.delay.ms", "follower.replication.throttled.replicas",
 	"leader.replication.throttled.replicas", "local.retention.bytes", "local.retention.ms", "max.compaction.lag.ms",
 	"message.timestamp.after.max.ms", "message.timestamp.before.max.ms", "min.cleanable.dirty.ratio",
 	"min.compaction.lag.ms", "preallocate", "remote.copy.disable", "remote.log.delete.on.disable",

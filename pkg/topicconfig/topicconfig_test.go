@@ -1,6 +1,7 @@
 package topicconfig
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -37,6 +38,10 @@ func TestValidate(t *testing.T) {
 		{RetentionMs, "-2", "must be at least -1"},
 		{RetentionMs, "9223372036854775808", "not a whole number"},
 		{RetentionBytes, "9223372036854775807", ""},
+		{FlushMessages, "1", ""},
+		{FlushMessages, "0", "must be at least 1"},
+		{FlushMs, "0", ""},
+		{FlushMs, "-1", "must be at least 0"},
 		{SegmentBytes, "1048576", ""},
 		{SegmentBytes, "1048575", "must be at least 1048576"},
 		{SegmentMs, "1", ""},
@@ -82,6 +87,7 @@ func TestValuesPreferTheTopicThenTheNodeThenKafka(t *testing.T) {
 	topic := map[string]string{RetentionMs: "-1", UncleanLeaderElectionEnable: "true"}
 	got, err := node.Values(func(name string) (string, bool) { v, ok := topic[name]; return v, ok })
 	want := Values{
+		FlushMessages: math.MaxInt64, FlushMs: math.MaxInt64,
 		IndexIntervalBytes: 4096, MaxMessageBytes: 1048588, MinInsyncReplicas: 2,
 		RetentionBytes: -1, RetentionMs: -1, SegmentBytes: 1 << 30, SegmentIndexBytes: 10 << 20, SegmentMs: 604800000, UncleanLeaderElection: true,
 	}

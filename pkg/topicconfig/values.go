@@ -52,6 +52,8 @@ func (d Defaults) Value(key Key, topic Get) (string, kmsg.ConfigSource) {
 
 // Values are a topic's configs as numbers, for the code that acts on them.
 type Values struct {
+	FlushMessages         int64 // 1: before each acknowledgement; math.MaxInt64: never
+	FlushMs               int64 // math.MaxInt64: never
 	IndexIntervalBytes    int32
 	MaxMessageBytes       int32
 	MinInsyncReplicas     int32 // as set; what counts is no more than the number of replicas
@@ -104,6 +106,8 @@ func (d Defaults) Values(topic Get) (Values, error) {
 	text(CompressionType)
 	text(MessageTimestampType)
 	return Values{
+		FlushMessages:         number(FlushMessages),
+		FlushMs:               number(FlushMs),
 		IndexIntervalBytes:    small(IndexIntervalBytes),
 		MaxMessageBytes:       small(MaxMessageBytes),
 		MinInsyncReplicas:     small(MinInsyncReplicas),

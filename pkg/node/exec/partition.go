@@ -21,6 +21,8 @@ type PartitionConfig struct {
 	// Replication holds the core's configuration with the checkpointed high watermark.
 	Replication replication.Config
 	Cluster     replication.Cluster
+	// Flush is when records are made durable; it sets Replication.FlushAlways.
+	Flush FlushPolicy
 	// FlushApart leaves flushes to the caller (Output.Flush), who can let go of the mutex while the disk works; else
 	// Drain does them.
 	FlushApart bool
@@ -44,6 +46,7 @@ type Partition struct {
 	fetched   [][]byte // its batches
 	flush     bool     // wanted
 	flushing  bool     // under way
+	unflushed flushClock
 	closed    bool
 	outputs   Output
 	appendErr string
@@ -86,8 +89,9 @@ func OpenPartition(cfg PartitionConfig) (*Partition, log.Recovery, error) {
 	if err != nil {
 		return nil, recovery, fmt.Errorf("open the log of %s-%d: %w", cfg.Topic, cfg.ID.Index, err)
 	}
+	cfg.Replication.FlushAlways = cfg.Flush.Always
 	p := &Partition{cfg: cfg, log: l}
-	if cfg.Replication.FlushAlways {
+	if cfg.Flush.Always {
 		// Recovery may have found records that were never flushed; only what is on the disk counts from now on.
 		if _, err := l.Flush(); err != nil {
 			return nil, recovery, errors.Join(fmt.Errorf("flush the log of %s-%d: %w", cfg.Topic, cfg.ID.Index, err), l.Close())
@@ -136,7 +140,9 @@ func (p *Partition) AlterPartitionDone(now ident.Instant, ev replication.AlterPa
 func (p *Partition) Tick(now ident.Instant) { p.step(now, replication.Tick{}) }
 
 // NextDeadline is when a Tick is wanted at the latest.
-func (p *Partition) NextDeadline() ident.Instant { return p.core.NextDeadline() }
+func (p *Partition) NextDeadline() ident.Instant {
+	return min(p.core.NextDeadline(), p.flushDeadline())
+}
 
 // Drain flushes the log if that is wanted (once for all that was appended since the last Drain) and moves what
 // there is for the caller into out, which is emptied first.
@@ -146,7 +152,7 @@ func (p *Partition) Drain(now ident.Instant, out *Output) {
 			p.EndFlush(now, f, f.Sync())
 		}
 	}
-	p.outputs.Flush = p.flush && !p.flushing && p.failure == nil
+	p.outputs.Flush = p.flush && !p.flushing && !p.closed && p.failure == nil
 	spare := Output{Completed: out.Completed[:0], Wake: out.Wake[:0], Facts: out.Facts[:0]}
 	*out, p.outputs = p.outputs, spare
 }
@@ -168,6 +174,14 @@ func (p *Partition) Close(now ident.Instant) error {
 	return nil
 }
 
+// Discard ends a replica whose directory is about to be deleted: everything that waits is answered, and nothing of the
+// log is made durable.
+func (p *Partition) Discard(now ident.Instant) {
+	p.step(now, replication.Removed{})
+	p.closed = true
+	p.log.Abandon()
+}
+
 // step hands an event to the core and does what it wants done, which may be events again.
 func (p *Partition) step(now ident.Instant, ev replication.Event) {
 	p.todo = append(p.todo, ev)
@@ -180,6 +194,7 @@ func (p *Partition) step(now ident.Instant, ev replication.Event) {
 	}
 	clear(p.todo)
 	p.todo = p.todo[:0]
+	p.noteUnflushed(now)
 }
 
 // perform does the effects of one step. Disk first; what the caller is to do is collected.

@@ -9,7 +9,7 @@ import (
 // for it: it bounds what a start after a crash has to scan to about the last segment, as Kafka's flush on roll does.
 // It says false when there is nothing to be done, and when each append is flushed anyway.
 func (p *Partition) BeginSealedFlush(now ident.Instant) (*log.PendingFlush, bool) {
-	if p.flushing || p.closed || p.failure != nil || p.cfg.Replication.FlushAlways {
+	if p.flushing || p.closed || p.failure != nil || p.cfg.Flush.Always {
 		return nil, false
 	}
 	segments := p.log.Segments()

@@ -41,7 +41,7 @@ func newRig(t testing.TB, self ident.NodeID, flushAlways bool) *rig {
 			return nil
 		}),
 		Dir: "/data/t-0", Topic: "t", Cluster: anyBroker{}, MaxMessageBytes: 10_000,
-		Replication: replication.Config{Self: self, FlushAlways: flushAlways},
+		Replication: replication.Config{Self: self}, Flush: FlushPolicy{Always: flushAlways},
 	}
 	r.open()
 	return r
@@ -484,5 +484,119 @@ func BenchmarkProduceAndFollow(b *testing.B) {
 		l.drain()
 		pull(f, l)
 		pull(f, l)
+	}
+}
+
+func TestFlushPolicySwitchedOnCountsOnlyWhatIsFlushed(t *testing.T) {
+	l, f := newRig(t, 1, false), newRig(t, 2, false)
+	for _, r := range []*rig{l, f} {
+		r.cfg.FlushApart = true
+		r.open()
+		r.role(1, 3, 1, 2)
+	}
+	put := func(token replication.Token, acks int16) {
+		l.Produce(l.now, replication.Produce{Token: token, Acks: acks, Timeout: time.Second}, records("a").Build())
+		l.drain()
+	}
+	put(1, 1)
+	if len(l.out.Completed) != 1 || l.out.Flush {
+		t.Fatalf("page cache: completed %+v, flush wanted %v", l.out.Completed, l.out.Flush)
+	}
+	for range 2 {
+		pull(f, l)
+	}
+	if l.HighWatermark() != 1 {
+		t.Fatalf("high watermark %d", l.HighWatermark())
+	}
+	flush := func(r *rig) {
+		t.Helper()
+		pending, ok := r.BeginFlush(r.now)
+		if !ok {
+			t.Fatal("no flush is wanted")
+		}
+		r.EndFlush(r.now, pending, pending.Sync())
+		r.drain()
+	}
+	for _, r := range []*rig{l, f} {
+		r.SetFlushPolicy(r.now, FlushPolicy{Always: true})
+		if out := r.drain(); !out.Flush || r.HighWatermark() != 1 {
+			t.Fatalf("switched on: flush wanted %v, high watermark %d; want the flush of what there is, and nothing taken back", out.Flush, r.HighWatermark())
+		}
+	}
+	put(2, 1)
+	put(3, -1)
+	if _, asks := f.NextFetch(); asks || len(l.out.Completed) != 0 {
+		t.Fatalf("asks %v, completed %+v before a flush", asks, l.out.Completed)
+	}
+	flush(f)
+	if asked, asks := f.NextFetch(); !asks || asked.Offset != f.Log().FlushedOffset() {
+		t.Fatalf("asks %+v, flushed to %d", asked, f.Log().FlushedOffset())
+	}
+	pull(f, l) // brings 2 and 3
+	if _, asks := f.NextFetch(); asks {
+		t.Fatal("asks on before its flush")
+	}
+	flush(l)
+	if c := l.out.Completed; len(c) != 1 || c[0].Token != 2 || l.HighWatermark() != 1 {
+		t.Fatalf("after the leader's flush: %+v, high watermark %d; want acks=1 answered", c, l.HighWatermark())
+	}
+	flush(f)
+	pull(f, l)
+	if c := l.out.Completed; len(c) != 1 || c[0].Token != 3 || l.HighWatermark() != 3 {
+		t.Fatalf("after the follower's flush: %+v, high watermark %d", c, l.HighWatermark())
+	}
+
+	put(4, 1)
+	if len(l.out.Completed) != 0 {
+		t.Fatalf("completed %+v", l.out.Completed)
+	}
+	l.SetFlushPolicy(l.now, FlushPolicy{})
+	if out := l.drain(); len(out.Completed) != 1 {
+		t.Fatalf("switched off: completed %+v", out.Completed)
+	}
+}
+
+func TestFlushInTheBackgroundByRecordsAndByTime(t *testing.T) {
+	r := newRig(t, 1, false)
+	r.cfg.FlushApart, r.cfg.Flush = true, FlushPolicy{Records: 3, After: 50 * time.Millisecond}
+	r.open()
+	r.role(1, 3, 1)
+	put := func() {
+		t.Helper()
+		if c := r.produce(-1, records("a").Build()); c.Code != 0 { // nobody waits for it
+			t.Fatalf("%+v", c)
+		}
+	}
+	put()
+	if r.out.Flush || r.NextDeadline() != r.now.Add(50*time.Millisecond) {
+		t.Fatalf("one record: flush wanted %v, deadline %v", r.out.Flush, r.NextDeadline())
+	}
+	r.now = r.now.Add(20 * time.Millisecond)
+	put()
+	if r.out.Flush || r.NextDeadline() != r.now.Add(30*time.Millisecond) {
+		t.Fatalf("two records: flush wanted %v, deadline %v; the older record counts", r.out.Flush, r.NextDeadline())
+	}
+	put()
+	if !r.out.Flush || r.NextDeadline() < r.now.Add(time.Second) {
+		t.Fatalf("three records: flush wanted %v, deadline %v", r.out.Flush, r.NextDeadline())
+	}
+	f, ok := r.BeginFlush(r.now)
+	if !ok || f.Records() != 3 || f.Bytes() != 3*int64(len(records("a").Build())) {
+		t.Fatalf("begun %v", f)
+	}
+	put() // for the next one
+	if r.out.Flush || r.NextDeadline() != r.now.Add(50*time.Millisecond) {
+		t.Fatalf("beside a flush: wanted %v, deadline %v", r.out.Flush, r.NextDeadline())
+	}
+	r.EndFlush(r.now, f, f.Sync())
+	r.now = r.NextDeadline()
+	r.Tick(r.now)
+	if out := r.drain(); !out.Flush || r.Log().FlushedOffset() != 3 {
+		t.Fatalf("when the time is over: flush wanted %v, flushed to %d", out.Flush, r.Log().FlushedOffset())
+	}
+	f, _ = r.BeginFlush(r.now)
+	r.EndFlush(r.now, f, f.Sync())
+	if r.drain(); r.NextDeadline() < r.now.Add(time.Second) || r.Log().FlushedOffset() != 4 {
+		t.Fatalf("all flushed to %d: deadline %v", r.Log().FlushedOffset(), r.NextDeadline())
 	}
 }

@@ -1,0 +1,227 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/highwater-io/highwater/pkg/ident"
+	"github.com/highwater-io/highwater/pkg/log"
+	"github.com/highwater-io/highwater/pkg/nodefact"
+)
+
+// doomedSuffix marks the directories of replicas that are being deleted, as Kafka marks them.
+const doomedSuffix = "-delete"
+
+// Reasons of a removal, in nodefact.ReplicaDeleted.
+const (
+	topicDeleted = "TopicDeleted"
+	reassigned   = "Reassigned"
+)
+
+// removeReplica ends a replica that the committed metadata no longer puts here, and has its directory deleted: the
+// record that says so has been applied, so nobody will ask for it again. The directory gets its doomed name now, so
+// that the partition may come back at once; deleting gigabytes takes its time elsewhere.
+func (b *broker) removeReplica(r *replica, topicExists bool) {
+	b.replicas.Delete(r.id)
+	r.discard()
+	b.checkpoints.forget(r.topic, r.id.Index)
+	reason := topicDeleted
+	if topicExists {
+		reason = reassigned
+	}
+	b.logger.Info("replica removed", "topic", r.topic, "index", r.id.Index, "reason", reason)
+	name, err := b.doom(r)
+	if err != nil {
+		// What can't be renamed can't be written either.
+		b.takeOffline(nil, fmt.Errorf("remove the replica %s-%d: %w", r.topic, r.id.Index, err))
+		return
+	}
+	b.removals.add(removal{name: name, topic: r.topic, id: r.id, reason: reason})
+}
+
+// doom renames a replica's directory: <topic>-<index>.<topic id>-delete, or with a number behind the id while the
+// copy of an earlier stay here is still being deleted.
+func (b *broker) doom(r *replica) (string, error) {
+	for n := 0; ; n++ {
+		name := doomedName(filepath.Base(r.dir), r.id.Topic, n)
+		if _, err := b.fs.Stat(filepath.Join(b.cfg.DataDir, name)); err == nil {
+			continue
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return "", err
+		}
+		return name, b.fs.Rename(r.dir, filepath.Join(b.cfg.DataDir, name))
+	}
+}
+
+func doomedName(dir string, topic ident.UUID, n int) string {
+	number := ""
+	if n > 0 {
+		number = "~" + strconv.Itoa(n)
+	}
+	return dir + "." + topic.String() + number + doomedSuffix
+}
+
+// parseDoomed reads a doomed name. Others are refused: a topic of its own may have a name that ends so.
+func parseDoomed(name string) (topic string, id ident.TopicPartition, ok bool) {
+	stem, doomed := strings.CutSuffix(name, doomedSuffix)
+	dot := strings.LastIndexByte(stem, '.')
+	if !doomed || dot < 0 {
+		return "", id, false
+	}
+	topic, index, err := log.ParseDirName(stem[:dot])
+	if err != nil {
+		return "", id, false
+	}
+	text, number, numbered := strings.Cut(stem[dot+1:], "~")
+	if _, err := strconv.ParseUint(number, 10, 31); numbered && err != nil {
+		return "", id, false
+	}
+	uuid, err := ident.ParseUUID(text)
+	return topic, ident.TopicPartition{Topic: uuid, Index: index}, err == nil
+}
+
+// removal is one directory that is to be deleted.
+type removal struct {
+	name   string // of the directory, within the data directory
+	topic  string
+	id     ident.TopicPartition
+	reason string
+}
+
+// removals deletes doomed directories, one after the other, in a goroutine that lives as long as there are any.
+// What it does not get done is found by its name at the next start.
+type removals struct {
+	broker  *broker
+	ctx     context.Context
+	cancel  context.CancelFunc
+	working sync.WaitGroup
+
+	mu      sync.Mutex
+	queue   []removal
+	running bool
+}
+
+func newRemovals(b *broker) *removals {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &removals{broker: b, ctx: ctx, cancel: cancel}
+}
+
+func (q *removals) add(r removal) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.queue = append(q.queue, r)
+	if !q.running && q.ctx.Err() == nil {
+		q.running = true
+		q.working.Go(q.run)
+	}
+}
+
+// stop leaves the rest to the next start. Nothing may be added any more.
+func (q *removals) stop() {
+	q.cancel()
+	q.working.Wait()
+}
+
+func (q *removals) next() (removal, bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.queue) == 0 || q.ctx.Err() != nil {
+		q.running = false
+		return removal{}, false
+	}
+	r := q.queue[0]
+	q.queue = q.queue[1:]
+	return r, true
+}
+
+// Pauses between attempts to delete a directory.
+const (
+	removalRetryMin = time.Second
+	removalRetryMax = time.Minute
+)
+
+func (q *removals) run() {
+	b := q.broker
+	pause := removalRetryMin
+	for {
+		r, ok := q.next()
+		if !ok {
+			return
+		}
+		err := q.delete(r.name)
+		if err == nil {
+			pause = removalRetryMin
+			b.logger.Info("the directory of a removed replica is deleted", "dir", r.name)
+			b.facts.add(nodefact.Fact{
+				Kind: nodefact.ReplicaDeleted, Time: time.Now().UTC(), TopicID: r.id.Topic, Topic: r.topic, Index: r.id.Index,
+				Replica: b.cfg.NodeID, Reason: r.reason,
+			})
+			continue
+		}
+		if q.ctx.Err() != nil {
+			continue
+		}
+		b.logger.Error("the directory of a removed replica can't be deleted, trying again", "dir", r.name, "after", pause, "error", err)
+		q.mu.Lock()
+		q.queue = append(q.queue, r) // behind the others: they may fare better
+		q.mu.Unlock()
+		select {
+		case <-q.ctx.Done():
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, removalRetryMax)
+	}
+}
+
+// delete removes a directory and what is in it, file by file so that a stop need not wait for all.
+func (q *removals) delete(name string) error {
+	b := q.broker
+	dir := filepath.Join(b.cfg.DataDir, name)
+	// First of all the new name has to last: what is half deleted must never be found under the old one.
+	if err := b.fs.SyncDir(b.cfg.DataDir); err != nil {
+		return err
+	}
+	entries, err := b.fs.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if err := q.ctx.Err(); err != nil {
+			return err
+		}
+		if err := b.fs.RemoveAll(filepath.Join(dir, entry.Name())); err != nil {
+			return err
+		}
+	}
+	if err := b.fs.RemoveAll(dir); err != nil {
+		return err
+	}
+	return b.fs.SyncDir(b.cfg.DataDir)
+}
+
+// finishRemovals takes up the deletions that a stop or a crash cut short.
+func (b *broker) finishRemovals() error {
+	entries, err := b.fs.ReadDir(b.cfg.DataDir)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		topic, id, ok := parseDoomed(entry.Name())
+		if !ok || !entry.IsDir() {
+			continue
+		}
+		b.logger.Info("the deletion of a replica is finished", "dir", entry.Name())
+		b.removals.add(removal{name: entry.Name(), topic: topic, id: id})
+	}
+	return nil
+}
