@@ -1,8 +1,12 @@
 package log
 
 import (
+	"bytes"
+	"fmt"
+	"os"
 	"testing"
 
+	"github.com/highwater-io/highwater/pkg/batch"
 	"github.com/highwater-io/highwater/pkg/vfs"
 )
 
@@ -66,5 +70,55 @@ func BenchmarkRecovery(b *testing.B) {
 		for _, s := range again.segments {
 			s.release()
 		}
+	}
+}
+
+// BenchmarkCompaction compacts 64 MiB of records of about 500 bytes, each key ten times.
+func BenchmarkCompaction(b *testing.B) {
+	for _, codec := range []batch.Compression{batch.None, batch.LZ4, batch.Zstd} {
+		b.Run([]string{"none", "gzip", "snappy", "lz4", "zstd"}[codec], func(b *testing.B) {
+			dirty := benchLog(b, Config{Settings: Settings{SegmentBytes: 16 << 20}})
+			const batches, perBatch = 4000, 32
+			value := bytes.Repeat([]byte("0123456789abcdef"), 30)
+			for i := range batches {
+				one := batch.NewBuilder(0, -1, 1000)
+				for j := range perBatch {
+					one.Append(fmt.Appendf(nil, "key-%08d", (i*perBatch+j*7919)%(batches*perBatch/10)), value)
+				}
+				if _, err := dirty.AppendAsLeader(compressed(b, one.Build(), codec), 0); err != nil {
+					b.Fatal(err)
+				}
+			}
+			if err := dirty.Roll(); err != nil {
+				b.Fatal(err)
+			}
+			mustClose(b, dirty)
+			m := NewOffsetMap(128 << 20)
+			b.ReportAllocs()
+			b.SetBytes(dirty.Size())
+			for b.Loop() {
+				b.StopTimer()
+				dir := b.TempDir() + "/t-0"
+				if err := os.CopyFS(dir, os.DirFS(dirty.Dir())); err != nil {
+					b.Fatal(err)
+				}
+				l, _, err := Open(vfs.OS(), dir, Config{CleanShutdown: true, Settings: Settings{SegmentBytes: 16 << 20, Compaction: Compaction{Enabled: true}}})
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.StartTimer()
+				c, err := l.BeginClean(2000, l.EndOffset(), CleanOptions{Map: m})
+				if err != nil {
+					b.Fatal(err)
+				}
+				if done, err := l.EndClean(c, c.Run()); !done || err != nil || c.Stats.Records != batches*perBatch {
+					b.Fatal(done, err, c.Stats)
+				}
+				b.StopTimer()
+				mustClose(b, l)
+				b.StartTimer()
+			}
+			b.ReportMetric(float64(batches*perBatch*b.N)/b.Elapsed().Seconds(), "records/s")
+		})
 	}
 }

@@ -24,7 +24,8 @@ type Log struct {
 	epochs    *epoch.Table
 	producers *Producers
 
-	clean ident.Offset // what lies below was compacted: the first dirty offset
+	clean    ident.Offset // what lies below was compacted: the first dirty offset
+	cleaning *Clean       // between BeginClean and EndClean
 
 	flushed        atomic.Int64
 	unflushedBytes int64           // appended since the last flush began

@@ -1,11 +1,14 @@
 package log
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"strconv"
 	"strings"
 
 	"github.com/highwater-io/highwater/pkg/ident"
+	"github.com/highwater-io/highwater/pkg/vfs"
 )
 
 // Suffixes of the files of a log, Kafka's. The stem is the base offset in 20 digits.
@@ -14,11 +17,19 @@ const (
 	indexSuffix     = ".index"
 	timeIndexSuffix = ".timeindex"
 	snapshotSuffix  = ".snapshot"
-	deletedSuffix   = ".deleted" // Kafka renames a file before it removes it
-	cleanedSuffix   = ".cleaned" // half-made by Kafka's log cleaner
-	swapSuffix      = ".swap"    // made by Kafka's log cleaner, not yet in place
+	abortsSuffix    = ".txnindex" // Kafka's index of aborted transactions, which is kept and not used
+	deletedSuffix   = ".deleted"  // Kafka renames a file before it removes it
+	cleanedSuffix   = ".cleaned"  // a compacted segment, half made
+	swapSuffix      = ".swap"     // a compacted segment, made and not yet in place
 	tempSuffix      = ".tmp"
 )
+
+func renameIfThere(fsys vfs.FS, oldName, newName string) error {
+	if err := fsys.Rename(oldName, newName); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
 
 func fileName(o ident.Offset, suffix string) string { return fmt.Sprintf("%020d%s", o, suffix) }
 

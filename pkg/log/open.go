@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/highwater-io/highwater/pkg/epoch"
 	"github.com/highwater-io/highwater/pkg/ident"
@@ -91,27 +90,28 @@ func (l *Log) list(rec *Recovery) error {
 	if err != nil {
 		return err
 	}
-	var bases []ident.Offset
+	names := make([]string, 0, len(entries))
 	for _, e := range entries {
-		name := e.Name()
+		names = append(names, e.Name())
+	}
+	if names, err = l.finishSwaps(names, rec); err != nil {
+		return err
+	}
+	var bases []ident.Offset
+	for _, name := range names {
 		if base, ok := parseFileName(name, logSuffix); ok {
 			bases = append(bases, base)
 		} else if o, ok := parseFileName(name, snapshotSuffix); ok {
 			l.producers.snapshots = append(l.producers.snapshots, o)
 		}
 	}
-	for _, e := range entries {
-		name := e.Name()
-		if strings.HasSuffix(name, swapSuffix) {
-			return fmt.Errorf("%s is left of a compaction that Apache Kafka did not finish: start Kafka on this directory once, then try again", name)
-		}
+	for _, name := range names {
 		index, isIndex := parseFileName(name, indexSuffix)
 		if !isIndex {
 			index, isIndex = parseFileName(name, timeIndexSuffix)
 		}
 		_, hasLog := slices.BinarySearch(bases, index)
-		if strings.HasSuffix(name, deletedSuffix) || strings.HasSuffix(name, cleanedSuffix) ||
-			name == EpochCheckpointFile+tempSuffix || isIndex && !hasLog {
+		if isLeftover(name) || isIndex && !hasLog {
 			if err := l.fsys.Remove(filepath.Join(l.dir, name)); err != nil {
 				return err
 			}

@@ -2,6 +2,8 @@ package log
 
 import (
 	"errors"
+	"io/fs"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -338,7 +340,7 @@ func TestEpochsAreRebuiltFromTheBatchesEpochZeroIncluded(t *testing.T) {
 	}
 }
 
-func TestLeftoversAreRemovedAndCompactionsRefused(t *testing.T) {
+func TestLeftoversAreRemoved(t *testing.T) {
 	m, _ := filled(t)
 	for _, name := range []string{fileName(0, logSuffix) + deletedSuffix, fileName(7, indexSuffix), fileName(0, logSuffix) + cleanedSuffix} {
 		if err := vfs.WriteFile(m, "/data/t-0/"+name, []byte("x"), true); err != nil {
@@ -349,11 +351,67 @@ func TestLeftoversAreRemovedAndCompactionsRefused(t *testing.T) {
 	if len(rec.Repairs) != 3 {
 		t.Fatalf("repairs: %q", rec.Repairs)
 	}
-	if err := vfs.WriteFile(m, "/data/t-0/"+fileName(0, logSuffix)+swapSuffix, nil, true); err != nil {
-		t.Fatal(err)
+}
+
+// The names and the order are Kafka's, so this is also what its cleaner leaves.
+func TestSwapFileTakesThePlaceOfWhatItReplaces(t *testing.T) {
+	replaced := batchOf(2, 4, 1)
+	write := func(m *vfs.Mem, name string, data []byte) {
+		t.Helper()
+		if err := vfs.WriteFile(m, "/data/t-0/"+name, data, true); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if _, _, err := Open(m, "/data/t-0", small); err == nil || !strings.Contains(err.Error(), "start Kafka") {
-		t.Fatalf("a .swap file: %v", err)
+	damaged := slices.Clone(replaced)
+	damaged[len(damaged)-1] ^= 1
+	for name, c := range map[string]struct {
+		swap    []byte
+		cleaned bool
+		gone    []ident.Offset // old segments that are removed already
+		first   ident.Offset
+		corrupt bool
+	}{
+		"nothing removed yet":      {swap: replaced, first: 2},
+		"the first removed":        {swap: replaced, gone: []ident.Offset{0}, first: 2},
+		"all removed":              {swap: replaced, gone: []ident.Offset{0, 3}, first: 2},
+		"another is still cleaned": {swap: replaced, cleaned: true, first: 0},
+		"damaged":                  {swap: damaged, corrupt: true},
+	} {
+		m := vfs.NewMem()
+		if err := m.MkdirAll("/data/t-0", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for base, data := range map[ident.Offset][]byte{0: batchOf(0, 3, 1), 3: batchOf(3, 3, 1), 6: batchOf(6, 2, 1)} {
+			if !slices.Contains(c.gone, base) {
+				write(m, fileName(base, logSuffix), data)
+			}
+			write(m, fileName(base, indexSuffix), []byte{0, 0, 0, 0, 0, 0, 0, 0}) // of the old content
+		}
+		write(m, fileName(0, logSuffix)+swapSuffix, c.swap)
+		write(m, fileName(0, timeIndexSuffix)+swapSuffix, nil)
+		if c.cleaned {
+			write(m, fileName(0, logSuffix)+cleanedSuffix, replaced)
+		}
+		l, rec, err := Open(m, "/data/t-0", Config{CleanShutdown: true})
+		if c.corrupt {
+			if !errors.Is(err, ErrCorrupt) {
+				t.Fatalf("%s: %v", name, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		got := checkBatches(t, l, true)
+		if _, ok := got[c.first]; !ok || len(got) != int(8-c.first) || !rec.Repaired() {
+			t.Fatalf("%s: %v; %v", name, slices.Sorted(maps.Keys(got)), rec.Repairs)
+		}
+		if _, rec := mustOpen(t, m, Config{}); rec.CutBytes != 0 {
+			t.Fatalf("%s: then %v", name, rec.Repairs)
+		}
+		if entries, _ := m.ReadDir("/data/t-0"); slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return isLeftover(e.Name()) }) {
+			t.Fatalf("%s: left are %v", name, entries)
+		}
 	}
 }
 

@@ -71,21 +71,29 @@ func (l *Log) isFull(a *segment, bytes int64, last ident.Offset) bool {
 // age is how old the segment is, in ms, for an append of records with timestamps up to ts. As in Kafka, records that
 // are older than the segment's first do not age it, and the wall clock counts only where that first has no timestamp.
 func (l *Log) age(a *segment, ts int64) (int64, error) {
-	if !a.firstKnown {
-		r := headerReader{f: a.file, size: a.size, buf: make([]byte, lookUpBytes)}
-		h, err := r.at(0)
-		if err != nil {
-			return 0, err
-		}
-		a.firstTS, a.firstKnown = h.MaxTimestamp, true
-	}
+	first, err := l.firstTimestamp(a)
 	switch {
-	case a.firstTS >= 0:
-		return ts - a.firstTS, nil
+	case err != nil:
+		return 0, err
+	case first >= 0:
+		return ts - first, nil
 	case l.cfg.WallMillis == nil:
 		return 0, nil
 	}
 	return l.cfg.WallMillis() - a.openedMs, nil
+}
+
+// firstTimestamp is the largest timestamp of a segment's first batch, -1 when it has none.
+func (l *Log) firstTimestamp(s *segment) (int64, error) {
+	if !s.firstKnown {
+		r := headerReader{f: s.file, size: s.size, buf: make([]byte, lookUpBytes)}
+		h, err := r.at(0)
+		if err != nil {
+			return 0, err
+		}
+		s.firstTS, s.firstKnown = h.MaxTimestamp, true
+	}
+	return s.firstTS, nil
 }
 
 // jitter draws from Settings.SegmentJitterMs: a segment's own draw, the same on every replica and after a restart.

@@ -60,9 +60,11 @@ func (l *Log) createSegment(base ident.Offset) (*segment, error) {
 	return s, nil
 }
 
-func (l *Log) openSegment(base ident.Offset) (*segment, error) {
+func (l *Log) openSegment(base ident.Offset) (*segment, error) { return l.openFile(base, logSuffix) }
+
+func (l *Log) openFile(base ident.Offset, suffix string) (*segment, error) {
 	s := l.newSegment(base)
-	f, err := l.fsys.OpenFile(s.path(logSuffix), os.O_RDWR, 0)
+	f, err := l.fsys.OpenFile(s.path(suffix), os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -25,6 +25,8 @@ type Settings struct {
 	IndexIntervalBytes int64
 	// IndexBytes bounds the offset index of a segment; 0 is 10 MiB (segment.index.bytes).
 	IndexBytes int64
+	// Compaction is off in the zero value.
+	Compaction Compaction
 }
 
 func (s Settings) withDefaults() (Settings, error) {
@@ -39,7 +41,7 @@ func (s Settings) withDefaults() (Settings, error) {
 	case s.IndexIntervalBytes < 0 || s.IndexBytes < MinIndexBytes:
 		return s, fmt.Errorf("index interval %d, index size %d: want positive", s.IndexIntervalBytes, s.IndexBytes)
 	}
-	return s, nil
+	return s, s.Compaction.validate()
 }
 
 func setDefault(v *int64, to int64) {
