@@ -1,6 +1,7 @@
 package controllers_test
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -229,6 +230,59 @@ var _ = Describe("A Partition", func() {
 			Expect(events(ctx, "t-1", hwv1alpha1.EventTopicDeleted)()).To(HaveLen(1))
 		})
 
+		It("takes a topic along that was made just before, and that its status never told of", func(ctx SpecContext) {
+			f.start(ctx, nil)
+			f.cluster.OnCreated(func() {
+				defer GinkgoRecover()
+				remove(ctx, "t-0")
+			})
+			create(ctx, "t-0", policy(0, hwv1alpha1.DeletionDelete))
+			gone(ctx, "t-0")
+			Expect(calls()).To(HaveLen(2))
+			Expect(calls()[1]).To(HavePrefix("delete "))
+			Expect(events(ctx, "t-0", hwv1alpha1.EventTopicDeleted)()).To(HaveLen(1))
+			_, found := f.cluster.Partition("t", 0)
+			Expect(found).To(BeFalse())
+		})
+
+		It("takes a topic along that comes after it was deleted, of a request that nobody answered", func(ctx SpecContext) {
+			f.start(ctx, nil)
+			f.cluster.Refuse(errors.New("no answer"))
+			create(ctx, "t-0", policy(0, hwv1alpha1.DeletionDelete))
+			Eventually(calls).Should(ContainElement(HavePrefix("create t")))
+			remove(ctx, "t-0")
+			f.cluster.Refuse(nil)
+			Consistently(func() error {
+				return api.Get(ctx, client.ObjectKey{Namespace: f.namespace, Name: "t-0"}, &hwv1alpha1.Partition{})
+			}).Should(Succeed())
+			f.cluster.MakeTopic(cluster.NewTopic{Name: "t", Partitions: 1, ReplicationFactor: 3})
+			gone(ctx, "t-0")
+			Expect(calls()).To(ContainElement(HavePrefix("delete ")))
+		})
+
+		It("waits no longer than a request lives for one that never comes", func(ctx SpecContext) {
+			f.start(ctx, nil)
+			f.cluster.Refuse(errors.New("no answer"))
+			create(ctx, "t-0", policy(0, hwv1alpha1.DeletionDelete))
+			Eventually(calls).Should(ContainElement(HavePrefix("create t")))
+			remove(ctx, "t-0")
+			gone(ctx, "t-0")
+			Expect(calls()).NotTo(ContainElement(HavePrefix("delete ")))
+		})
+
+		It("keeps a topic that is not as it would have been made", func(ctx SpecContext) {
+			f.start(ctx, nil)
+			f.cluster.Refuse(errors.New("no answer"))
+			create(ctx, "t-0", policy(0, hwv1alpha1.DeletionDelete))
+			Eventually(calls).Should(ContainElement(HavePrefix("create t")))
+			remove(ctx, "t-0")
+			f.cluster.Refuse(nil)
+			f.cluster.MakeTopic(cluster.NewTopic{Name: "t", Partitions: 2, ReplicationFactor: 3})
+			gone(ctx, "t-0")
+			Expect(calls()).NotTo(ContainElement(HavePrefix("delete ")))
+			Expect(events(ctx, "t-0", hwv1alpha1.EventTopicKept)()).To(HaveLen(1))
+		})
+
 		It("keeps its topic under Retain", func(ctx SpecContext) {
 			f.start(ctx, nil)
 			create(ctx, "t-0", ofTopic(0))
@@ -373,6 +427,27 @@ var _ = Describe("A Partition", func() {
 			Expect(f.getPartition(ctx, "orders").Status.Leader).To(HaveValue(BeEquivalentTo(-1)))
 			f.cluster.Commit(&metadata.PartitionChangeRecord{TopicID: f.cluster.TopicID("orders"), ISR: nodes(2), Leader: 2, LeaderRecoveryState: metadata.Recovering})
 			Eventually(events(ctx, "orders", hwv1alpha1.EventUncleanLeaderElected)).Should(HaveLen(1))
+		})
+
+		It("follows a cluster that took the place of the one that its status speaks of", func(ctx SpecContext) {
+			start(ctx)
+			Expect(f.getPartition(ctx, "orders").Status.ClusterID).To(Equal(f.getSet(ctx).Status.ClusterID))
+			told := func(clusterID string) {
+				GinkgoHelper()
+				Eventually(func() error {
+					p := f.getPartition(ctx, "orders")
+					p.Status.AsOf, p.Status.ClusterID = &hwv1alpha1.MetadataPosition{Epoch: 9, Offset: 1_000_000}, clusterID
+					return api.Status().Update(ctx, p)
+				}).Should(Succeed())
+			}
+			isr := func() []int32 { return f.getPartition(ctx, "orders").Status.ISR }
+			told(f.getSet(ctx).Status.ClusterID)
+			f.cluster.ISR("orders", 0, metadata.NoLeaderChange, 0, 1)
+			Consistently(isr).Should(Equal([]int32{0, 1, 2}), "an older state of the same cluster is never written over a newer one")
+			told("AAAAAAAAAAAAAAAAAAAAAQ")
+			Eventually(isr).Should(Equal([]int32{0, 1}))
+			Expect(f.getPartition(ctx, "orders").Status.AsOf.Offset).To(BeNumerically("<", 1_000_000))
+			Expect(f.getPartition(ctx, "orders").Status.ClusterID).To(Equal(f.getSet(ctx).Status.ClusterID))
 		})
 
 		It("says after fifteen seconds without a quorum that its state is not known, and keeps the rest", func(ctx SpecContext) {

@@ -67,6 +67,20 @@ var _ = Describe("A ReplicaSet", func() {
 		Expect(targets[0].Facts).To(HaveKeyWithValue(BeEquivalentTo(2), "logs-2.logs-nodes."+f.namespace+".svc:9095"))
 	})
 
+	It("lets no probe restart a node that is only not ready, and has one started again that ends", func(ctx SpecContext) {
+		rs := f.set(nil)
+		Expect(api.Create(ctx, rs)).To(Succeed())
+		f.eventuallyPods(ctx, specs.Nodes(rs))
+		for name, pod := range f.pods(ctx) {
+			Expect(pod.Spec.RestartPolicy).To(Equal(corev1.RestartPolicyAlways), name)
+			container := pod.Spec.Containers[0]
+			// /livez is about the process alone; a node without its data directory fails /readyz.
+			Expect(container.LivenessProbe.HTTPGet.Path).To(Equal("/livez"), name)
+			Expect(container.StartupProbe.HTTPGet.Path).To(Equal("/livez"), name)
+			Expect(container.ReadinessProbe.HTTPGet.Path).To(Equal("/readyz"), name)
+		}
+	})
+
 	It("becomes Ready and takes the permits back once the cluster has seen every directory", func(ctx SpecContext) {
 		rs := f.start(ctx, nil)
 		Expect(rs.Status.Replicas).To(BeEquivalentTo(3))

@@ -210,6 +210,11 @@ type PartitionStatus struct {
 	// +kubebuilder:validation:MaxItems=16
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
+	// clusterId is the cluster that this status speaks of. A ReplicaSet that is deleted and made again has another one.
+	// +optional
+	// +kubebuilder:validation:MaxLength=22
+	ClusterID string `json:"clusterId,omitempty"`
+
 	// topic is the effective topic name.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253

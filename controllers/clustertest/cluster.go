@@ -32,6 +32,7 @@ type Cluster struct {
 	voters  []cluster.VoterState
 	calls   []string
 	refuse  error
+	made    func()
 }
 
 // New returns a cluster whose metadata can be read and is empty. It is quiet until Follow.
@@ -308,7 +309,20 @@ func (a admin) CreateTopic(_ context.Context, t cluster.NewTopic) error {
 		return &cluster.RefusedError{Code: kerr.TopicAlreadyExists}
 	}
 	a.MakeTopic(t)
+	a.mu.Lock()
+	made := a.made
+	a.mu.Unlock()
+	if made != nil {
+		made()
+	}
 	return nil
+}
+
+// OnCreated is called with every topic that the operator makes, before it is told.
+func (c *Cluster) OnCreated(made func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.made = made
 }
 
 // MakeTopic commits a topic, also one that the operator did not ask for.

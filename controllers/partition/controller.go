@@ -112,7 +112,7 @@ func (r *Reconciler) keep(ctx context.Context, p *hwv1alpha1.Partition, set *hwv
 	var asked outcome
 	connection, connected := cluster.Connection(nil), false
 	if set != nil {
-		f.defaultMinISR = specs.MinInSyncReplicas(set)
+		f.defaultMinISR, f.clusterID = specs.MinInSyncReplicas(set), specs.ClusterID(set.UID).String()
 		connection, connected = r.Clusters.Get(client.ObjectKeyFromObject(set))
 	}
 	if connected {
@@ -128,7 +128,7 @@ func (r *Reconciler) keep(ctx context.Context, p *hwv1alpha1.Partition, set *hwv
 			f.judge(siblings, true)
 		}
 	}
-	if f.state.Image != nil && p.Status.AsOf != nil {
+	if f.state.Image != nil && p.Status.AsOf != nil && !f.otherCluster() {
 		if offset, _ := f.state.Image.Position(); int64(offset) < p.Status.AsOf.Offset {
 			return ctrl.Result{}, nil // older than what the status tells already
 		}

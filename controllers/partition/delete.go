@@ -31,14 +31,22 @@ func (r *Reconciler) finish(ctx context.Context, p *hwv1alpha1.Partition, set *h
 	if !controllerutil.ContainsFinalizer(p, finalizer) {
 		return ctrl.Result{}, nil
 	}
-	if p.Status.TopicID != "" && set != nil {
-		event, again := r.deleteTopic(ctx, p, set, siblings)
-		if again > 0 {
-			return ctrl.Result{RequeueAfter: again}, nil
-		}
-		if err := r.Events.Write(ctx, hwv1alpha1.KindPartition, p, event); err != nil {
-			return ctrl.Result{}, err
-		}
+	var told []report.Event
+	var again time.Duration
+	switch {
+	case set == nil:
+	case p.Status.TopicID != "":
+		var event report.Event
+		event, again = r.deleteTopic(ctx, p, set, siblings)
+		told = append(told, event)
+	case mayHaveUnseen(p):
+		told, again = r.deleteUnseen(ctx, p, set, siblings)
+	}
+	if again > 0 {
+		return ctrl.Result{RequeueAfter: again}, nil
+	}
+	if err := r.Events.Write(ctx, hwv1alpha1.KindPartition, p, told...); err != nil {
+		return ctrl.Result{}, err
 	}
 	changed := p.DeepCopy()
 	controllerutil.RemoveFinalizer(changed, finalizer)
@@ -51,15 +59,10 @@ func (r *Reconciler) finish(ctx context.Context, p *hwv1alpha1.Partition, set *h
 func (r *Reconciler) deleteTopic(ctx context.Context, p *hwv1alpha1.Partition, set *hwv1alpha1.ReplicaSet, siblings []hwv1alpha1.Partition) (event report.Event, again time.Duration) {
 	topic := p.EffectiveTopic()
 	kept := func(format string, args ...any) (report.Event, time.Duration) {
-		return report.Event{
-			Reason: hwv1alpha1.EventTopicKept, Key: p.Status.TopicID,
-			Message: fmt.Sprintf("topic %s is kept: %s", topic, fmt.Sprintf(format, args...)),
-		}, 0
+		return keptEvent(topic, p.Status.TopicID, fmt.Sprintf(format, args...)), 0
 	}
-	for i := range siblings {
-		if s := &siblings[i]; s.UID != p.UID && s.DeletionTimestamp.IsZero() && s.EffectiveTopic() == topic {
-			return kept("Partition %s of the same topic remains, and Kafka has no way to remove one partition", s.Name)
-		}
+	if s := remaining(p, siblings); s != nil {
+		return kept("Partition %s of the same topic remains, and Kafka has no way to remove one partition", s.Name)
 	}
 	switch {
 	case effectivePolicy(p) != hwv1alpha1.DeletionDelete:
@@ -97,10 +100,30 @@ func (r *Reconciler) deleteTopic(ctx context.Context, p *hwv1alpha1.Partition, s
 		log.FromContext(ctx).Info("the topic could not be deleted yet", "topic", topic, "error", err.Error())
 		return report.Event{}, time.Second
 	default:
-		return report.Event{
-			Reason: hwv1alpha1.EventTopicDeleted, Key: p.Status.TopicID,
-			Message: fmt.Sprintf("topic %s and its records are deleted with its last Partition", topic),
-		}, 0
+		return deletedEvent(topic, p.Status.TopicID), 0
+	}
+}
+
+// remaining is a Partition of the same topic that stays, nil when there is none.
+func remaining(p *hwv1alpha1.Partition, siblings []hwv1alpha1.Partition) *hwv1alpha1.Partition {
+	for i := range siblings {
+		if s := &siblings[i]; s.UID != p.UID && s.DeletionTimestamp.IsZero() && s.EffectiveTopic() == p.EffectiveTopic() {
+			return s
+		}
+	}
+	return nil
+}
+
+func keptEvent(topic, topicID, why string) report.Event {
+	return report.Event{
+		Reason: hwv1alpha1.EventTopicKept, Key: topicID, Message: fmt.Sprintf("topic %s is kept: %s", topic, why),
+	}
+}
+
+func deletedEvent(topic, topicID string) report.Event {
+	return report.Event{
+		Reason: hwv1alpha1.EventTopicDeleted, Key: topicID,
+		Message: fmt.Sprintf("topic %s and its records are deleted with its last Partition", topic),
 	}
 }
 

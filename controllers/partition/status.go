@@ -32,6 +32,8 @@ type facts struct {
 	// foreign says that this pass asked for the topic and it was there already.
 	foreign bool
 	state   cluster.State
+	// clusterID is that of the ReplicaSet, empty when there is none.
+	clusterID string
 	// told is what nodes tell beside the metadata.
 	told nodeFacts
 	// leftAfter is the partition epoch after which replicas left whose reason is still awaited, -1 for none.
@@ -63,10 +65,13 @@ func status(f facts) hwv1alpha1.PartitionStatus {
 		next.DeletionPolicy = policyOf(f.p)
 	}
 	conditions := report.NewConditions(hwv1alpha1.KindPartition, f.p.Generation, before.Conditions, f.now)
-	if f.verdict.reason == hwv1alpha1.ReasonReplicaSetNotFound {
+	if f.verdict.reason == hwv1alpha1.ReasonReplicaSetNotFound || f.otherCluster() {
 		// A position in the log of a cluster that is gone. One of the same name that comes later counts from 0, and
 		// would else seem to be older than what is told here.
 		next.AsOf = nil
+	}
+	if f.clusterID != "" {
+		next.ClusterID = f.clusterID
 	}
 	partition := f.committed()
 	switch {
@@ -90,6 +95,13 @@ func status(f facts) hwv1alpha1.PartitionStatus {
 	setReady(conditions, f, partition)
 	next.Conditions = conditions.Done()
 	return next
+}
+
+// otherCluster says that the status speaks of another cluster than the ReplicaSet now has: that was deleted and made
+// again while nobody looked.
+func (f facts) otherCluster() bool {
+	told := f.p.Status.ClusterID
+	return f.clusterID != "" && told != "" && told != f.clusterID
 }
 
 // committed is the partition that p speaks for, nil when there is none, it is not known, or p does not speak for it.
@@ -131,15 +143,17 @@ func origin(f facts) hwv1alpha1.Origin {
 	case f.asked:
 		return hwv1alpha1.OriginCreated
 	}
-	for _, condition := range f.p.Status.Conditions {
-		if condition.Type == hwv1alpha1.PartitionAccepted && condition.Reason == hwv1alpha1.ReasonRefused {
-			return hwv1alpha1.OriginAdopted
-		}
-	}
-	if intends(f.p) {
+	if intends(f.p) && !refusedLast(f.p) {
 		return hwv1alpha1.OriginCreated
 	}
 	return hwv1alpha1.OriginAdopted
+}
+
+// refusedLast says that the controller had refused the last request when the status was written.
+func refusedLast(p *hwv1alpha1.Partition) bool {
+	return slices.ContainsFunc(p.Status.Conditions, func(c metav1.Condition) bool {
+		return c.Type == hwv1alpha1.PartitionAccepted && c.Reason == hwv1alpha1.ReasonRefused
+	})
 }
 
 // owned says of how many partitions the topic consists while each of them has, or had until it was deleted, a

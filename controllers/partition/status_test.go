@@ -126,6 +126,27 @@ func TestAPositionInTheLogGoesWithItsReplicaSet(t *testing.T) {
 	}
 }
 
+func TestAPositionInTheLogOfAnEarlierClusterIsForgotten(t *testing.T) {
+	for name, c := range map[string]struct {
+		told string
+		want bool // that the position stays
+	}{
+		"the same cluster":            {"now", true},
+		"another cluster":             {"before", false},
+		"by an operator that did not": {"", true},
+	} {
+		p := member(0, func(p *hwv1alpha1.Partition) {
+			p.Status.ClusterID = c.told
+			p.Status.AsOf = &hwv1alpha1.MetadataPosition{Epoch: 7, Offset: 9000}
+		})
+		f := facts{p: &p, clusterID: "now", leftAfter: -1, defaultMinISR: 1, told: told{}, now: metav1.NewTime(time.Unix(100, 0))}
+		f.judge([]hwv1alpha1.Partition{p}, true)
+		if next := status(f); (next.AsOf != nil) != c.want || next.ClusterID != "now" {
+			t.Errorf("%s: asOf %+v, cluster %q", name, next.AsOf, next.ClusterID)
+		}
+	}
+}
+
 func TestStatusSaysWhatIsCommitted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := drawFacts(t)
