@@ -72,6 +72,7 @@ var _ = Describe("A Partition", func() {
 			Expect(p.Status.Assignment).To(Equal([]int32{0, 1, 2}))
 			Expect(p.Status.ISR).To(Equal([]int32{0, 1, 2}))
 			Expect(p.Status.MinInSyncReplicas).To(HaveValue(BeEquivalentTo(2)))
+			Expect(p.Status.Flush).To(Equal(hwv1alpha1.FlushPageCache))
 			Expect(p.Status.DeletionPolicy).To(Equal(hwv1alpha1.DeletionRetain))
 			Expect(p.Status.OwnedPartitions).To(HaveValue(BeEquivalentTo(1)))
 			Expect(p.Status.Replicas).To(HaveLen(3))
@@ -171,9 +172,10 @@ var _ = Describe("A Partition", func() {
 			ready(ctx, "orders")
 			change(ctx, f.getPartition(ctx, "orders"), func(p *hwv1alpha1.Partition) {
 				p.Spec.MinInSyncReplicas = nil
-				p.Spec.Config = map[string]hwv1alpha1.ConfigValue{"max.message.bytes": "2000000"}
+				p.Spec.Config = map[string]hwv1alpha1.ConfigValue{"max.message.bytes": "2000000", "flush.messages": "1"}
 			})
-			Eventually(calls).Should(ContainElement("alter orders: set map[max.message.bytes:2000000], remove [min.insync.replicas]"))
+			Eventually(calls).Should(ContainElement("alter orders: set map[flush.messages:1 max.message.bytes:2000000], remove [min.insync.replicas]"))
+			Eventually(func() hwv1alpha1.FlushPolicy { return f.getPartition(ctx, "orders").Status.Flush }).Should(Equal(hwv1alpha1.FlushAlways))
 			Eventually(func() *int32 { return f.getPartition(ctx, "orders").Status.MinInSyncReplicas }).Should(HaveValue(BeEquivalentTo(1)))
 		})
 

@@ -257,6 +257,10 @@ type PartitionStatus struct {
 	// +optional
 	MinInSyncReplicas *int32 `json:"minInSyncReplicas,omitempty"`
 
+	// flush is the effective policy: Always when the topic's flush.messages is 1, else the ReplicaSet's default.
+	// +optional
+	Flush FlushPolicy `json:"flush,omitempty"`
+
 	// deletionPolicy is the effective policy of the topic.
 	// +optional
 	DeletionPolicy DeletionPolicy `json:"deletionPolicy,omitempty"`

@@ -112,7 +112,8 @@ func (r *Reconciler) keep(ctx context.Context, p *hwv1alpha1.Partition, set *hwv
 	var asked outcome
 	connection, connected := cluster.Connection(nil), false
 	if set != nil {
-		f.defaultMinISR, f.clusterID = specs.MinInSyncReplicas(set), specs.ClusterID(set.UID).String()
+		f.defaultMinISR, f.defaultFlush = specs.MinInSyncReplicas(set), specs.Flush(set)
+		f.clusterID = specs.ClusterID(set.UID).String()
 		connection, connected = r.Clusters.Get(client.ObjectKeyFromObject(set))
 	}
 	if connected {

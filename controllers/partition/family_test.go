@@ -174,3 +174,23 @@ func TestFieldsBecomeTopicKeys(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+func TestFlushIsWhatTheTopicSaysElseTheDefault(t *testing.T) {
+	const pageCache, always = hwv1alpha1.FlushPageCache, hwv1alpha1.FlushAlways
+	for _, c := range []struct {
+		configs   map[string]string
+		byDefault hwv1alpha1.FlushPolicy
+		want      hwv1alpha1.FlushPolicy
+	}{
+		{nil, pageCache, pageCache},
+		{nil, always, always},
+		{map[string]string{"flush.messages": "1"}, pageCache, always},
+		{map[string]string{"flush.messages": "1000"}, always, pageCache},
+		{map[string]string{"flush.messages": "often"}, always, always},
+		{map[string]string{"flush.ms": "5"}, pageCache, pageCache},
+	} {
+		if got := effectiveFlush(image(1, c.configs), "t", c.byDefault); got != c.want {
+			t.Errorf("%v with %s by default: %s, want %s", c.configs, c.byDefault, got, c.want)
+		}
+	}
+}

@@ -119,3 +119,17 @@ func effectiveMinISR(image *metadata.Image, topic string, byDefault int32, repli
 	}
 	return int32(min(minISR, int64(replicas))) //nolint:gosec // at most the number of replicas
 }
+
+// effectiveFlush is the policy that the nodes act by.
+func effectiveFlush(image *metadata.Image, topic string, byDefault hwv1alpha1.FlushPolicy) hwv1alpha1.FlushPolicy {
+	defaults := topicconfig.Defaults{}
+	if byDefault == hwv1alpha1.FlushAlways {
+		defaults[topicconfig.FlushMessages] = "1"
+	}
+	// A value that can't be read counts as not set; the nodes report it.
+	values, _ := defaults.Values(image.Config(metadata.ResourceTopic, topic).Get)
+	if values.FlushMessages == 1 {
+		return hwv1alpha1.FlushAlways
+	}
+	return hwv1alpha1.FlushPageCache
+}

@@ -39,6 +39,7 @@ type facts struct {
 	// leftAfter is the partition epoch after which replicas left whose reason is still awaited, -1 for none.
 	leftAfter     int32
 	defaultMinISR int32
+	defaultFlush  hwv1alpha1.FlushPolicy
 	unavailable   bool
 	now           metav1.Time
 }
@@ -123,6 +124,7 @@ func mirror(f facts, partition *metadata.Partition, next *hwv1alpha1.PartitionSt
 	next.Assignment, next.ISR = toInts(partition.Replicas), toInts(partition.ISR)
 	minISR := effectiveMinISR(f.state.Image, f.family.topic, f.defaultMinISR, len(partition.Replicas))
 	next.MinInSyncReplicas = &minISR
+	next.Flush = effectiveFlush(f.state.Image, f.family.topic, f.defaultFlush)
 	if before.TopicID == "" {
 		next.TopicID = f.family.made.ID.String()
 		next.Origin = origin(f)
