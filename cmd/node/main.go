@@ -101,6 +101,7 @@ func runCommand() *cobra.Command {
 	s.StringVar(&f.directoryID, "directory-id", "", "uuid that this node's volume was given")
 	s.StringVar(&f.DataDir, "data-dir", "/var/lib/highwater/data", "directory of the partitions")
 	s.StringVar(&f.MetadataDir, "metadata-dir", "", "directory of the metadata log (default: the data directory)")
+	s.Int64Var(&f.MinFreeBytes, "min-free-bytes", -1, "bytes that are left free on the volume of the data directory: with less it is offline as with a full disk, and comes back with twice as many (-1: a twentieth of the volume, at most 256 MiB)")
 	s.StringVar(&f.ControllerListener, "listener-controller", "0.0.0.0:9093", "address of the CONTROLLER listener (voters)")
 	s.StringVar(&f.InternalListener, "listener-internal", "0.0.0.0:9094", "address of the INTERNAL listener (replication)")
 	s.StringVar(&f.ExternalListener, "listener-external", "0.0.0.0:9092", "address of the EXTERNAL listener (clients)")

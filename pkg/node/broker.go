@@ -17,7 +17,6 @@ import (
 	"github.com/highwater-io/highwater/pkg/nodefact"
 	"github.com/highwater-io/highwater/pkg/replication"
 	"github.com/highwater-io/highwater/pkg/topicconfig"
-	"github.com/highwater-io/highwater/pkg/vfs"
 	"github.com/highwater-io/highwater/pkg/wire"
 )
 
@@ -26,7 +25,7 @@ type broker struct {
 	cfg         Config
 	logger      *slog.Logger
 	clock       clock
-	fs          vfs.FS
+	dir         *logDir // and the file system of all who write there
 	incarnation ident.UUID
 	defaults    topicconfig.Defaults
 	facts       *factStream
@@ -51,32 +50,30 @@ type broker struct {
 	applying sync.Mutex
 	// following says that images are acted on; guarded by applying.
 	following bool
-	// offline is set once the data directory failed; every replica on it is lost then.
-	offline atomic.Pointer[string]
 
 	// stop ends the node when the broker can't go on.
 	stop func(error)
 }
 
 // newBroker makes the data side. Nothing runs before start.
-func newBroker(cfg Config, logger *slog.Logger, c clock, fs vfs.FS, incarnation ident.UUID, controllers *controllerChannel,
+func newBroker(cfg Config, logger *slog.Logger, c clock, dir *logDir, incarnation ident.UUID, controllers *controllerChannel,
 	dialer *wire.Dialer, facts *factStream, metrics *nodeMetrics, stop func(error)) (*broker, error) {
-	mark, clean, err := log.TakeCleanShutdown(fs, cfg.DataDir)
-	if err != nil {
+	mark, clean, err := log.TakeCleanShutdown(dir, cfg.DataDir)
+	if err != nil && dir.offline() == nil {
 		return nil, fmt.Errorf("reading the mark of a clean shutdown: %w", err)
 	}
-	checkpoints, err := loadCheckpoints(fs, cfg.DataDir, logger)
-	if err != nil {
+	checkpoints, err := loadCheckpoints(dir, cfg.DataDir, logger)
+	if err != nil && dir.offline() == nil {
 		return nil, fmt.Errorf("reading the checkpoints: %w", err)
 	}
 	b := &broker{
-		cfg: cfg, logger: logger, clock: c, fs: fs, incarnation: incarnation, defaults: topicDefaults(cfg.Shared.Defaults),
+		cfg: cfg, logger: logger, clock: c, dir: dir, incarnation: incarnation, defaults: topicDefaults(cfg.Shared.Defaults),
 		facts: facts, metrics: metrics, controllers: controllers, timers: newTimers(c),
 		checkpoints: checkpoints, cleanStart: clean, stop: stop,
 	}
 	b.current.Store(metadata.Empty())
 	b.openings, b.removals = newOpenings(b), newRemovals(b)
-	if err := b.finishRemovals(); err != nil {
+	if err := b.finishRemovals(); err != nil && dir.offline() == nil {
 		logger.Error("the deletion of replicas can't be finished", "dir", cfg.DataDir, "error", err)
 	}
 	b.flusher = newFlusher()
@@ -84,7 +81,7 @@ func newBroker(cfg Config, logger *slog.Logger, c clock, fs vfs.FS, incarnation 
 	b.alterer = newAlterer(b)
 	b.lifecycle = newLifecycle(b, mark.BrokerEpoch)
 	b.producerIDs = newProducerIDs(b)
-	metrics.registry.MustRegister(partitionCollector{b}, recoveryCollector{b.openings.progress})
+	metrics.registry.MustRegister(partitionCollector{b}, recoveryCollector{b.openings.progress}, logDirCollector{dir})
 	return b, nil
 }
 
@@ -100,7 +97,7 @@ func topicDefaults(d Defaults) topicconfig.Defaults {
 // start runs the broker's loops until ctx ends.
 func (b *broker) start(ctx context.Context, running *sync.WaitGroup) {
 	for _, loop := range []func(context.Context){
-		b.timers.run, b.alterer.run, b.lifecycle.run, b.checkpointLoop, b.sealedFlushLoop, b.retentionLoop, b.recoveryLoop,
+		b.offlineLoop, b.timers.run, b.alterer.run, b.lifecycle.run, b.checkpointLoop, b.sealedFlushLoop, b.retentionLoop, b.recoveryLoop,
 	} {
 		running.Go(func() { loop(ctx) })
 	}
@@ -167,7 +164,7 @@ func (b *broker) hosted(topic *metadata.Topic, index int32) (*replica, *kerr.Err
 	if r, ok := b.replica(ident.TopicPartition{Topic: topic.ID, Index: index}); ok {
 		return r, nil
 	}
-	if b.offline.Load() != nil {
+	if b.dir.offline() != nil {
 		return nil, kerr.KafkaStorageError
 	}
 	return nil, kerr.NotLeaderForPartition
@@ -227,20 +224,29 @@ func (b *broker) noteFact(r *replica, f replication.Fact) {
 	})
 }
 
-// takeOffline takes the data directory out of service: after a failed write or flush, or with a log that can't be
-// opened, nobody knows what the disk holds. The node tells the controller by its heartbeats, which then moves the
-// leaders away. r is the replica that noticed and knows, nil when there is none.
-func (b *broker) takeOffline(r *replica, err error) {
-	message := err.Error()
-	if !b.offline.CompareAndSwap(nil, &message) {
+// takeOffline takes the data directory out of service: after an error of a log, or with one that can't be opened,
+// nobody knows what the disk holds. Where the directory itself saw the error, it is offline already.
+func (b *broker) takeOffline(err error) { _ = b.dir.fail("", err) }
+
+// offlineLoop waits until the data directory is offline. The controller is told by the next heartbeat, which goes
+// out at once, and moves the leaders away; no replica serves any more.
+func (b *broker) offlineLoop(ctx context.Context) {
+	select {
+	case <-ctx.Done():
 		return
+	case <-b.dir.down:
 	}
-	b.logger.Error("the data directory is offline", "dir", b.cfg.DataDir, "error", err)
+	failure := b.dir.offline()
 	b.lifecycle.wake()
-	// Every other replica is on the same disk. Not in this goroutine: it may be inside another replica's act.
-	go b.eachReplica(func(other *replica) {
-		if other != r {
-			other.failDir(err)
-		}
+	tellOffline(b.logger, b.facts, b.cfg.NodeID, failure)
+	b.eachReplica(func(r *replica) { r.failDir(failure) })
+}
+
+// tellOffline says to people and to the operator that a directory is out of service.
+func tellOffline(logger *slog.Logger, facts *factStream, self ident.NodeID, failure *logDirFailure) {
+	logger.Error("a directory is offline", "dir", failure.dir, "reason", failure.reason, "error", failure.err, "do", failure.whatToDo())
+	facts.add(nodefact.Fact{
+		Kind: nodefact.LogDirOffline, Time: failure.since.UTC(), Index: -1, Replica: self,
+		Reason: failure.reason, Message: failure.Error(),
 	})
 }

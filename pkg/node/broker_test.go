@@ -44,11 +44,15 @@ func newTestBroker(t *testing.T, fsys vfs.FS) *testBroker {
 	controllers := newControllerChannel(&wire.Pool{Dialer: dialer}, cfg.Timing.RequestTimeout)
 	controllers.setLeader(raft.Leadership{Leader: ident.NoNode, Epoch: ident.UnknownEpoch})
 	incarnation := ident.UUID{0: 1, 15: 99}
-	b, err := newBroker(cfg, slog.New(slog.DiscardHandler), newClock(), fsys, incarnation, controllers, dialer,
+	b, err := newBroker(cfg, slog.New(slog.DiscardHandler), newClock(), newLogDir(fsys, testDataDir, 0), incarnation, controllers, dialer,
 		newFactStream(incarnation), newMetrics(), func(err error) { t.Errorf("the broker stops: %v", err) })
 	if err != nil {
 		t.Fatal(err)
 	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { b.offlineLoop(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait() })
 	return &testBroker{broker: b, t: t, image: metadata.Empty()}
 }
 

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -127,7 +128,7 @@ func every(ctx context.Context, interval time.Duration, do func()) {
 func (b *broker) checkpointLoop(ctx context.Context) {
 	every(ctx, b.cfg.Timing.CheckpointInterval, func() {
 		if err := b.checkpoint(); err != nil {
-			b.logger.Error("checkpoints can't be written", "dir", b.cfg.DataDir, "error", err)
+			b.takeOffline(fmt.Errorf("write the checkpoints: %w", err))
 		}
 	})
 }
@@ -146,7 +147,7 @@ func (b *broker) sealedFlushLoop(ctx context.Context) {
 
 // checkpoint notes where every replica stands and writes the files.
 func (b *broker) checkpoint() error {
-	if b.offline.Load() != nil {
+	if b.dir.offline() != nil {
 		return nil
 	}
 	b.eachReplica(func(r *replica) {

@@ -23,6 +23,9 @@ type Config struct {
 	// DataDir holds the partitions, MetadataDir the metadata log; they may be one directory, as in Kafka.
 	DataDir     string
 	MetadataDir string
+	// MinFreeBytes is what the partitions leave free on the volume of DataDir: with less, the directory goes offline
+	// as with a full disk. 0 means nothing is left; negative, a twentieth of the volume and at most 256 MiB.
+	MinFreeBytes int64
 
 	// ControllerListener and the rest are host:port to bind to; Advertised* what peers and clients are told.
 	ControllerListener   string
@@ -125,6 +128,8 @@ type Timing struct {
 	RequestTimeout time.Duration
 	// CheckpointInterval is the period of the high-watermark, recovery-point and log-start checkpoints.
 	CheckpointInterval time.Duration
+	// DirProbeInterval is the first pause before an offline directory is tried again; it doubles up to 30 s.
+	DirProbeInterval time.Duration
 	// ShutdownTimeout bounds the controlled shutdown; after it the node stops as it is.
 	ShutdownTimeout time.Duration
 }
@@ -139,6 +144,7 @@ func DefaultTiming() Timing {
 		RetryBackoff:       100 * time.Millisecond,
 		RequestTimeout:     2 * time.Second,
 		CheckpointInterval: 5 * time.Second,
+		DirProbeInterval:   time.Second,
 		ShutdownTimeout:    20 * time.Second,
 	}
 }

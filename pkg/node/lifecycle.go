@@ -87,8 +87,8 @@ func (l *lifecycle) ready() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case l.broker.offline.Load() != nil:
-		return fmt.Errorf("the data directory is offline: %s", *l.broker.offline.Load())
+	case l.broker.dir.offline() != nil:
+		return l.broker.dir.offline()
 	case l.stopping:
 		return errors.New("the node is shutting down")
 	case l.brokerEpoch < 0:
@@ -193,7 +193,7 @@ func (l *lifecycle) register(ctx context.Context) error {
 // heartbeatRequest says where this broker stands and what it wants.
 func (l *lifecycle) heartbeatRequest() *kmsg.BrokerHeartbeatRequest {
 	b := l.broker
-	offline := b.offline.Load() != nil
+	offline := b.dir.offline() != nil
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	req := kmsg.NewPtrBrokerHeartbeatRequest()

@@ -25,6 +25,10 @@ type Node struct {
 	logger      *slog.Logger
 	clock       clock
 	fs          vfs.FS
+	dataDir     *logDir // of a data node
+	metadataDir *logDir
+	backoff     *probeBackoff
+	opened      bool // what open makes is there
 	incarnation ident.UUID
 	hosts       *wire.HostTable
 	dialer      *wire.Dialer
@@ -44,60 +48,19 @@ type Node struct {
 	fatal     chan error
 }
 
-// Run runs a node until ctx ends, and then stops it in order: leaders move away, logs are closed, the directory is
-// marked clean. It returns early, with the reason, when the node can't go on: a *VolumeError when the volume is not
-// the one that it should be.
-func Run(ctx context.Context, cfg Config, logger *slog.Logger) error {
-	return runOn(ctx, cfg, logger, vfs.OS())
-}
-
-func runOn(ctx context.Context, cfg Config, logger *slog.Logger, disk vfs.FS) error {
+// newNode makes one on a file system. Nothing is opened yet.
+func newNode(cfg Config, logger *slog.Logger, fsys vfs.FS, backoff *probeBackoff) (*Node, error) {
 	n := &Node{
-		cfg: cfg, logger: logger.With("node", cfg.NodeID), clock: newClock(), fs: disk,
+		cfg: cfg, logger: logger.With("node", cfg.NodeID), clock: newClock(), fs: fsys, backoff: backoff,
 		metrics: newMetrics(), fatal: make(chan error, 1),
 	}
 	if _, err := rand.Read(n.incarnation[:]); err != nil {
-		return fmt.Errorf("drawing an incarnation id: %w", err)
+		return nil, fmt.Errorf("drawing an incarnation id: %w", err)
 	}
 	n.facts = newFactStream(n.incarnation)
-	unlock, err := n.openVolumes()
-	if err != nil {
-		var volume *VolumeError
-		if errors.As(err, &volume) {
-			reportVolume(cfg.TerminationLog, volume)
-		}
-		return err
-	}
-	defer unlock()
-	if err := n.open(); err != nil {
-		return errors.Join(err, n.close())
-	}
-	return n.serve(ctx)
-}
-
-// openVolumes locks and checks the directories.
-func (n *Node) openVolumes() (unlock func(), err error) {
-	for _, dir := range []string{n.cfg.DataDir, n.cfg.MetadataDir} {
-		err := n.fs.MkdirAll(dir, 0o755)
-		if err == nil {
-			// What the directory will hold is durable only if the directory itself is.
-			err = n.fs.SyncDir(filepath.Dir(dir))
-		}
-		if err != nil {
-			return nil, &VolumeError{VolumeUnreadable, fmt.Sprintf("%s can't be created: %v", dir, err)}
-		}
-	}
-	unlock, err = lockDirs(n.fs, n.cfg.DataDir, n.cfg.MetadataDir)
-	if err != nil {
-		return nil, err
-	}
-	for _, dir := range []string{n.cfg.MetadataDir, n.cfg.DataDir} {
-		if err := openVolume(n.fs, dir, &n.cfg); err != nil {
-			unlock()
-			return nil, err
-		}
-	}
-	return unlock, nil
+	n.metadataDir = newLogDir(fsys, cfg.MetadataDir, 0)
+	n.dataDir = newLogDir(fsys, cfg.DataDir, cfg.MinFreeBytes)
+	return n, nil
 }
 
 // open makes everything; nothing runs yet.
@@ -122,7 +85,7 @@ func (n *Node) open() error {
 		}
 	}
 	if n.cfg.Data {
-		n.broker, err = newBroker(n.cfg, n.logger, n.clock, n.fs, n.incarnation, n.controllers, n.dialer, n.facts, n.metrics, n.stop)
+		n.broker, err = newBroker(n.cfg, n.logger, n.clock, n.dataDir, n.incarnation, n.controllers, n.dialer, n.facts, n.metrics, n.stop)
 		if err != nil {
 			return err
 		}
@@ -191,13 +154,21 @@ func (n *Node) serve(ctx context.Context) (err error) {
 	if n.broker != nil {
 		n.broker.start(loops, &n.running)
 		n.running.Go(func() { n.publisher.runBroker(loops) })
+		n.running.Go(func() { n.watchDataDir(loops) })
 	}
 	n.logger.Info("started", "version", buildinfo.Version, "voter", n.cfg.Voter, "data", n.cfg.Data, "cluster", n.cfg.Shared.ClusterID)
 
 	select {
 	case err := <-n.fatal:
-		n.logger.Error("the node stops because it can't go on", "error", err)
-		n.closeServers()
+		if !errors.Is(err, errComeBack) {
+			n.logger.Error("the node stops because it can't go on", "error", err)
+			n.closeServers()
+			return err
+		}
+		leaving, done := context.WithTimeout(context.Background(), n.cfg.Timing.RequestTimeout)
+		defer done()
+		n.quorum.leave(leaving)
+		n.drainServers()
 		return err
 	case <-ctx.Done():
 	}
@@ -344,7 +315,8 @@ func (n *Node) closeBroker() error {
 	b.openings.stop()
 	b.removals.stop()
 	b.flusher.stop()
-	if b.offline.Load() != nil {
+	if b.dir.offline() != nil {
+		_ = b.closeAll() // the files; there is nothing to be said of what is in them
 		return nil
 	}
 	if err := errors.Join(b.closeAll(), b.checkpoint()); err != nil {
@@ -359,5 +331,5 @@ func (n *Node) closeBroker() error {
 	if epoch < 0 {
 		epoch = b.lifecycle.previousEpoch // it was not registered since
 	}
-	return log.WriteCleanShutdown(n.fs, n.cfg.DataDir, epoch)
+	return log.WriteCleanShutdown(b.dir, n.cfg.DataDir, epoch)
 }

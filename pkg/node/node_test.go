@@ -226,7 +226,7 @@ func TestOfflineNodeAsksToBeFenced(t *testing.T) {
 	if req.WantFence || len(req.OfflineLogDirs) != 0 {
 		t.Fatalf("a healthy node: %+v", req)
 	}
-	b.takeOffline(nil, errors.New("input/output error"))
+	b.takeOffline(errors.New("input/output error"))
 	req = b.lifecycle.heartbeatRequest()
 	if !req.WantFence || len(req.OfflineLogDirs) != 1 || req.OfflineLogDirs[0] != [16]byte(b.cfg.DirectoryID) {
 		t.Fatalf("an offline node: %+v", req)

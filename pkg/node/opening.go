@@ -104,7 +104,7 @@ func (q *openings) measure(first []*opening) {
 	var total int64
 	for _, o := range first {
 		// Whatever is wrong with the files, opening the log will tell.
-		o.bytes, _ = log.RecoveryBytes(b.fs, o.dir, b.checkpoints.recoveryPoint(o.topic, o.id.Index))
+		o.bytes, _ = log.RecoveryBytes(b.dir, o.dir, b.checkpoints.recoveryPoint(o.topic, o.id.Index))
 		total += o.bytes
 	}
 	q.progress.begin(len(first), total)
@@ -143,7 +143,7 @@ func (q *openings) work() {
 		var scanned int64
 		var r *replica
 		err := errOffline
-		if q.broker.offline.Load() == nil {
+		if q.broker.dir.offline() == nil {
 			r, err = q.broker.openReplica(o, func(bytes int64) error {
 				scanned += bytes
 				q.progress.scanned(bytes)
@@ -176,12 +176,12 @@ func (b *broker) opened(o *opening, r *replica, err error) {
 	switch {
 	case r != nil:
 		b.replicas.Store(o.id, r)
-		if message := b.offline.Load(); message != nil {
-			r.failDir(errors.New(*message)) // that may have happened meanwhile, and not have found it
+		if failure := b.dir.offline(); failure != nil {
+			r.failDir(failure) // that may have happened meanwhile, and not have found it
 		}
 	case errors.Is(err, errOffline):
 	default:
-		b.takeOffline(nil, fmt.Errorf("open the replica %s-%d: %w", o.topic, o.id.Index, err))
+		b.takeOffline(fmt.Errorf("open the replica %s-%d: %w", o.topic, o.id.Index, err))
 	}
 	b.applyPartition(image, o.id)
 	if namesake, ok := image.Topic(o.topic); ok && namesake.ID != o.id.Topic {
@@ -212,7 +212,7 @@ func (b *broker) openReplica(o *opening, progress func(bytes int64) error) (*rep
 	values, _ := b.defaults.Values(b.image().Config(metadata.ResourceTopic, o.topic).Get)
 	recoveryPoint, known := b.checkpoints.recoveryPointOf(o.topic, o.id.Index)
 	partition, recovery, err := exec.OpenPartition(exec.PartitionConfig{
-		FS: b.fs, Dir: o.dir, Topic: o.topic, ID: o.id,
+		FS: b.dir, Dir: o.dir, Topic: o.topic, ID: o.id,
 		Log: log.Config{
 			Settings:      logSettings(values),
 			WallMillis:    func() int64 { return time.Now().UnixMilli() },

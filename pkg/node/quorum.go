@@ -66,7 +66,7 @@ func openQuorum(n *Node) (*quorum, error) {
 	q.committed.Store(int64(ident.UnknownOffset))
 	q.peers = newQuorumPeers(q)
 	opened, recovery, err := exec.OpenQuorum(exec.QuorumConfig{
-		FS: n.fs, Dir: dir, Raft: config, Voters: voters,
+		FS: n.metadataDir, Dir: dir, Raft: config, Voters: voters,
 		WallMillis: func() int64 { return time.Now().UnixMilli() },
 	})
 	if err != nil {
@@ -100,7 +100,7 @@ func configuredVoters(configured []VoterConfig) (raft.VoterSet, error) {
 // emptied has forgotten whom it voted for.
 func formatVoter(n *Node, dir string, voters raft.VoterSet) error {
 	checkpoint := filepath.Join(dir, metadata.BootstrapID.FileName())
-	if _, err := n.fs.Stat(checkpoint); err == nil {
+	if _, err := n.metadataDir.Stat(checkpoint); err == nil {
 		return nil
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -114,7 +114,7 @@ func formatVoter(n *Node, dir string, voters raft.VoterSet) error {
 		reportVolume(n.cfg.TerminationLog, lost)
 		return lost
 	}
-	return exec.FormatQuorum(n.fs, dir, voters, time.Now().UnixMilli())
+	return exec.FormatQuorum(n.metadataDir, dir, voters, time.Now().UnixMilli())
 }
 
 // do calls f under the mutex and acts on what it brought about once the mutex is free.

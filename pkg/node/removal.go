@@ -40,7 +40,7 @@ func (b *broker) removeReplica(r *replica, topicExists bool) {
 	name, err := b.doom(r)
 	if err != nil {
 		// What can't be renamed can't be written either.
-		b.takeOffline(nil, fmt.Errorf("remove the replica %s-%d: %w", r.topic, r.id.Index, err))
+		b.takeOffline(fmt.Errorf("remove the replica %s-%d: %w", r.topic, r.id.Index, err))
 		return
 	}
 	b.removals.add(removal{name: name, topic: r.topic, id: r.id, reason: reason})
@@ -51,12 +51,12 @@ func (b *broker) removeReplica(r *replica, topicExists bool) {
 func (b *broker) doom(r *replica) (string, error) {
 	for n := 0; ; n++ {
 		name := doomedName(filepath.Base(r.dir), r.id.Topic, n)
-		if _, err := b.fs.Stat(filepath.Join(b.cfg.DataDir, name)); err == nil {
+		if _, err := b.dir.Stat(filepath.Join(b.cfg.DataDir, name)); err == nil {
 			continue
 		} else if !errors.Is(err, fs.ErrNotExist) {
 			return "", err
 		}
-		return name, b.fs.Rename(r.dir, filepath.Join(b.cfg.DataDir, name))
+		return name, b.dir.Rename(r.dir, filepath.Join(b.cfg.DataDir, name))
 	}
 }
 
@@ -141,6 +141,13 @@ func (q *removals) next() (removal, bool) {
 	return r, true
 }
 
+// stopped leaves what is queued where it is.
+func (q *removals) stopped() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.running = false
+}
+
 // Pauses between attempts to delete a directory.
 const (
 	removalRetryMin = time.Second
@@ -168,6 +175,11 @@ func (q *removals) run() {
 		if q.ctx.Err() != nil {
 			continue
 		}
+		if refused := (*logDirFailure)(nil); errors.As(err, &refused) {
+			b.logger.Error("the directories of removed replicas are left to the next start", "error", err)
+			q.stopped()
+			return
+		}
 		b.logger.Error("the directory of a removed replica can't be deleted, trying again", "dir", r.name, "after", pause, "error", err)
 		q.mu.Lock()
 		q.queue = append(q.queue, r) // behind the others: they may fare better
@@ -185,10 +197,10 @@ func (q *removals) delete(name string) error {
 	b := q.broker
 	dir := filepath.Join(b.cfg.DataDir, name)
 	// First of all the new name has to last: what is half deleted must never be found under the old one.
-	if err := b.fs.SyncDir(b.cfg.DataDir); err != nil {
+	if err := b.dir.SyncDir(b.cfg.DataDir); err != nil {
 		return err
 	}
-	entries, err := b.fs.ReadDir(dir)
+	entries, err := b.dir.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -199,19 +211,19 @@ func (q *removals) delete(name string) error {
 		if err := q.ctx.Err(); err != nil {
 			return err
 		}
-		if err := b.fs.RemoveAll(filepath.Join(dir, entry.Name())); err != nil {
+		if err := b.dir.RemoveAll(filepath.Join(dir, entry.Name())); err != nil {
 			return err
 		}
 	}
-	if err := b.fs.RemoveAll(dir); err != nil {
+	if err := b.dir.RemoveAll(dir); err != nil {
 		return err
 	}
-	return b.fs.SyncDir(b.cfg.DataDir)
+	return b.dir.SyncDir(b.cfg.DataDir)
 }
 
 // finishRemovals takes up the deletions that a stop or a crash cut short.
 func (b *broker) finishRemovals() error {
-	entries, err := b.fs.ReadDir(b.cfg.DataDir)
+	entries, err := b.dir.ReadDir(b.cfg.DataDir)
 	if err != nil {
 		return err
 	}

@@ -116,7 +116,7 @@ func (r *replica) act(after aftermath) {
 		r.broker.logger.Error("records that the leader sent are damaged", "topic", r.topic, "index", r.id.Index, "error", after.refused)
 	}
 	if after.failed != nil {
-		r.broker.takeOffline(r, after.failed)
+		r.broker.takeOffline(after.failed)
 	}
 	for _, c := range after.completed {
 		c.waiter.op.done(c.waiter.index, c.result)

@@ -84,7 +84,7 @@ func (b *broker) applyPartition(image *metadata.Image, id ident.TopicPartition) 
 	switch {
 	case !mine && hosted:
 		b.removeReplica(r, exists)
-	case mine && !hosted && b.offline.Load() == nil: // else whoever asks for it is told KAFKA_STORAGE_ERROR
+	case mine && !hosted && b.dir.offline() == nil: // else whoever asks for it is told KAFKA_STORAGE_ERROR
 		b.openings.open(topic.Name, id)
 	}
 	if !mine || !hosted {
@@ -123,7 +123,7 @@ func logSettings(values topicconfig.Values) log.Settings {
 // deleted while this node was down.
 func (b *broker) claimDirectory(o *opening) error {
 	dir := o.dir
-	found, err := log.ReadPartitionMetadata(b.fs, dir)
+	found, err := log.ReadPartitionMetadata(b.dir, dir)
 	if err == nil && found == o.id.Topic {
 		return nil
 	}
@@ -132,25 +132,25 @@ func (b *broker) claimDirectory(o *opening) error {
 	case err == nil:
 		aside := fmt.Sprintf("%s.%s-stray", dir, found)
 		b.logger.Warn("a directory of a topic that is gone is moved aside", "dir", dir, "topicId", found, "to", aside)
-		if err := b.fs.Rename(dir, aside); err != nil {
+		if err := b.dir.Rename(dir, aside); err != nil {
 			return err
 		}
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
-	if err := b.fs.MkdirAll(dir, 0o755); err != nil {
+	if err := b.dir.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	if err := log.WritePartitionMetadata(b.fs, dir, o.id.Topic); err != nil {
+	if err := log.WritePartitionMetadata(b.dir, dir, o.id.Topic); err != nil {
 		return err
 	}
-	return b.fs.SyncDir(filepath.Dir(dir))
+	return b.dir.SyncDir(filepath.Dir(dir))
 }
 
 // reportStrays names the partition directories that no topic of the image accounts for, once the others are open.
 // They stay: somebody may want what is in them.
 func (b *broker) reportStrays() {
-	entries, err := b.fs.ReadDir(b.cfg.DataDir)
+	entries, err := b.dir.ReadDir(b.cfg.DataDir)
 	if err != nil {
 		b.logger.Error("the data directory can't be listed", "dir", b.cfg.DataDir, "error", err)
 		return

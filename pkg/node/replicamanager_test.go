@@ -265,7 +265,7 @@ func TestRecoveryPointFollowsSealedSegmentsWithoutHoldingUpAppends(t *testing.T)
 	close(goOn)
 	b.apply(&metadata.RemoveTopicRecord{TopicID: ordersID})
 	<-done
-	if b.offline.Load() != nil {
-		t.Fatalf("the directory is offline: %s", *b.offline.Load())
+	if b.dir.offline() != nil {
+		t.Fatalf("the directory is offline: %s", b.dir.offline())
 	}
 }

@@ -3,11 +3,13 @@ package node
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/highwater-io/highwater/pkg/ident"
 	"github.com/highwater-io/highwater/pkg/log"
@@ -119,23 +121,41 @@ func formatPermit(path string) (ident.UUID, error) {
 // lockFile keeps a second process off the directory (Kafka's name).
 const lockFile = ".lock"
 
-// lockDirs takes the lock of each directory once.
-func lockDirs(fsys vfs.FS, dirs ...string) (unlock func(), err error) {
-	var held []func() error
-	unlock = func() {
-		for _, release := range held {
-			_ = release()
-		}
+// errLocked says that another process works on a directory.
+var errLocked = errors.New("in use by another process")
+
+// dirLocks are the locks of this process, one for each directory.
+type dirLocks struct {
+	fs   vfs.FS
+	held map[string]io.Closer
+}
+
+// take locks a directory, once.
+func (l *dirLocks) take(dir string) error {
+	if l.held[dir] != nil {
+		return nil
 	}
-	for _, dir := range slices.Compact(slices.Sorted(slices.Values(dirs))) {
-		lock, err := fsys.Lock(filepath.Join(dir, lockFile))
-		if err != nil {
-			unlock()
-			return nil, fmt.Errorf("%s is in use by another process: %w", dir, err)
-		}
-		held = append(held, lock.Close)
+	lock, err := l.fs.Lock(filepath.Join(dir, lockFile))
+	var errno syscall.Errno
+	switch {
+	case err == nil:
+	case errors.As(err, &errno) && errno != syscall.EWOULDBLOCK:
+		return err
+	default:
+		return fmt.Errorf("%s is %w: %w; stop that process, or give this node the directory of its own", dir, errLocked, err)
 	}
-	return unlock, nil
+	if l.held == nil {
+		l.held = map[string]io.Closer{}
+	}
+	l.held[dir] = lock
+	return nil
+}
+
+func (l *dirLocks) release() {
+	for _, lock := range l.held {
+		_ = lock.Close()
+	}
+	l.held = nil
 }
 
 // reportVolume leaves a refused volume's reason where the operator finds it. Not being able to is no reason to hide

@@ -106,18 +106,27 @@ func TestDirectoryIsLockedOnceAndByOneProcess(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	unlock, err := lockDirs(fsys, "/a", "/a")
-	if err != nil {
+	first, second := dirLocks{fs: fsys}, dirLocks{fs: fsys}
+	for range 2 {
+		if err := first.take("/a"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := second.take("/b"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := lockDirs(fsys, "/b", "/a"); err == nil || !strings.Contains(err.Error(), "/a is in use") {
+	if err := second.take("/a"); !errors.Is(err, errLocked) || !strings.Contains(err.Error(), "/a is in use") {
 		t.Fatalf("got %v", err)
 	}
-	unlock()
-	// The failed attempt has let go of what it held.
-	unlock, err = lockDirs(fsys, "/b", "/a")
-	if err != nil {
+	first.release()
+	if err := second.take("/a"); err != nil {
 		t.Fatal(err)
 	}
-	unlock()
+	second.release()
+	for _, dir := range []string{"/a", "/b"} {
+		if err := first.take(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first.release()
 }

@@ -1,0 +1,217 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/highwater-io/highwater/pkg/ident"
+	"github.com/highwater-io/highwater/pkg/log"
+	"github.com/highwater-io/highwater/pkg/metadata"
+	"github.com/highwater-io/highwater/pkg/node/exec"
+	"github.com/highwater-io/highwater/pkg/nodefact"
+	"github.com/highwater-io/highwater/pkg/replication"
+	"github.com/highwater-io/highwater/pkg/vfs"
+)
+
+// changes are the operations that change a directory.
+var changes = map[string]bool{
+	vfs.OpCreate: true, vfs.OpWrite: true, vfs.OpTruncate: true, vfs.OpSync: true, vfs.OpSyncDir: true,
+	vfs.OpRemove: true, vfs.OpRename: true, vfs.OpMkdir: true,
+}
+
+// faultyDisk fails the n-th change with an error, once: what is tried afterwards would succeed, and is noted.
+type faultyDisk struct {
+	mu     sync.Mutex
+	failAt int // from 1 on; 0: never
+	err    error
+
+	seen   []string // changes until the one that failed
+	failed string
+	after  []string // changes that reached the disk after it
+}
+
+func (d *faultyDisk) hook(op, path string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !changes[op] || op == vfs.OpMkdir && path == testDataDir { // which the test makes
+		return nil
+	}
+	what := op + " " + strings.TrimPrefix(path, testDataDir)
+	if d.failed != "" {
+		d.after = append(d.after, what)
+		return nil
+	}
+	d.seen = append(d.seen, what)
+	if len(d.seen) == d.failAt {
+		d.failed = what
+		return d.err
+	}
+	return nil
+}
+
+// diskWork has a broker do all that it does on its disk: open, append, roll, flush, checkpoint, retain, follow,
+// truncate, remove, close. It returns how many records were acknowledged per partition.
+func diskWork(b *testBroker) map[string]int {
+	acked := map[string]int{}
+	gone := ident.UUID{0: 3, 15: 9}
+	write := func(topic string, index int32, id ident.UUID) {
+		if p := b.write(topic, index, id, strings.Repeat("v", 300_000)); p.ErrorCode == 0 {
+			acked[log.DirName(topic, index)]++
+		} else if p.ErrorCode != kerr.KafkaStorageError.Code {
+			b.t.Errorf("produce: code %d", p.ErrorCode)
+		}
+	}
+	b.register(1)
+	small := func(topic, key, value string) metadata.Record {
+		return &metadata.ConfigRecord{ResourceType: metadata.ResourceTopic, ResourceName: topic, Name: key, Value: &value}
+	}
+	b.apply(append(topicRecords("orders", ordersID, 2, nil), small("orders", "segment.bytes", "1048576"), small("orders", "retention.ms", "-1"))...)
+	b.apply(append(topicRecords("gone", gone, 1, nil), small("gone", "segment.bytes", "1048576"), small("gone", "retention.bytes", "1"))...)
+	for range 8 {
+		write("orders", 0, ordersID)
+		write("gone", 0, gone)
+	}
+	write("orders", 1, ordersID)
+	write("orders", 1, ordersID)
+	b.eachReplica(func(r *replica) { r.flushSealed() })
+	if err := b.checkpoint(); err != nil {
+		b.takeOffline(err)
+	}
+	b.eachReplica(b.retain)
+	// It follows, and its leader does not have the last record.
+	b.apply(&metadata.PartitionRecord{
+		PartitionID: 1, TopicID: ordersID, Replicas: []ident.NodeID{0, 1}, ISR: []ident.NodeID{0, 1}, Leader: 1, LeaderEpoch: 2, PartitionEpoch: 2,
+		Directories: []ident.UUID{testUUID(9, 0), testUUID(9, 1)},
+	})
+	if r, ok := b.replica(ident.TopicPartition{Topic: ordersID, Index: 1}); ok {
+		r.do(func(now ident.Instant, p *exec.Partition) {
+			if asked, ok := p.NextFetch(); ok {
+				p.HandleFetchResponse(now, exec.FetchResponse{Asked: asked, Diverging: replication.EpochEnd{Epoch: 1, End: 1}})
+				acked["orders-1"] = min(acked["orders-1"], 1)
+			}
+		})
+	}
+	b.apply(&metadata.RemoveTopicRecord{TopicID: gone})
+	delete(acked, "gone-0")
+	node := &Node{cfg: b.cfg, logger: b.logger, broker: b.broker}
+	_ = node.closeBroker()
+	return acked
+}
+
+// TestEveryDiskErrorTakesTheDirectoryOffline breaks each change that a broker makes on its disk, one after the other:
+// nobody may go on as if nothing had happened, whoever the writer is.
+func TestEveryDiskErrorTakesTheDirectoryOffline(t *testing.T) {
+	clean := &faultyDisk{}
+	diskWork(newTestBroker(t, vfs.Inject(vfs.NewMem(), clean.hook)))
+	writers := []string{
+		"create /orders-0", "write /orders-0/", "mkdir /orders-0", "partition.metadata", "create /orders-0/00000000000000000003.log",
+		".index", ".timeindex", "leader-epoch-checkpoint", ".snapshot", "sync /orders-0/00000000000000000000.log", "syncdir /orders-0",
+		log.HighWatermarkCheckpointFile, log.RecoveryPointCheckpointFile, log.LogStartCheckpointFile,
+		"truncate /orders-1/", "remove /gone-0", "rename /gone-0", "create /" + log.CleanShutdownFile, "syncdir ",
+	}
+	all := strings.Join(clean.seen, "\n")
+	for _, writer := range writers {
+		if !strings.Contains(all, writer) {
+			t.Errorf("the work does not reach %q", writer)
+		}
+	}
+	if t.Failed() {
+		t.Fatalf("changes of the disk:\n%s", all)
+	}
+	for at := 1; at <= len(clean.seen); at++ {
+		for _, errno := range []syscall.Errno{syscall.EIO, []syscall.Errno{syscall.ENOSPC, syscall.EROFS}[at%2]} {
+			t.Run(fmt.Sprintf("%d/%s", at, errno), func(t *testing.T) { breakChange(t, at, errno) })
+		}
+	}
+}
+
+func breakChange(t *testing.T, at int, errno syscall.Errno) {
+	disk := &faultyDisk{failAt: at, err: errno}
+	mem := vfs.NewMem()
+	b := newTestBroker(t, vfs.Inject(mem, disk.hook))
+	acked := diskWork(b)
+	disk.mu.Lock()
+	defer disk.mu.Unlock()
+	op, path, _ := strings.Cut(disk.failed, " ")
+	if disk.failed == "" {
+		t.Fatalf("the work has only %d changes", len(disk.seen))
+	}
+	failure := b.dir.offline()
+	if failure == nil {
+		t.Fatalf("%s failed and the directory is online", disk.failed)
+	}
+	want := map[syscall.Errno]string{syscall.EIO: nodefact.IOError, syscall.ENOSPC: nodefact.DiskFull, syscall.EROFS: nodefact.ReadOnly}[errno]
+	if op == vfs.OpSync || op == vfs.OpSyncDir {
+		want = nodefact.IOError
+	}
+	if failure.reason != want || !errors.Is(failure, errno) || !strings.Contains(failure.Error(), "; ") {
+		t.Errorf("reason %s, want %s: %v", failure.reason, want, failure)
+	}
+	for _, change := range disk.after {
+		op, _, _ := strings.Cut(change, " ")
+		if want != nodefact.DiskFull || op != vfs.OpRemove && op != vfs.OpRename && op != vfs.OpSyncDir {
+			t.Errorf("after the failed %s the disk was changed: %s", disk.failed, change)
+		}
+	}
+	req := b.lifecycle.heartbeatRequest()
+	if len(req.OfflineLogDirs) != 1 || !req.WantFence || b.lifecycle.ready() == nil {
+		t.Errorf("heartbeat %+v, ready %v", req, b.lifecycle.ready())
+	}
+	if !strings.Contains(path, log.CleanShutdownFile) && disk.failed != "syncdir " {
+		if _, err := mem.Stat(filepath.Join(testDataDir, log.CleanShutdownFile)); err == nil {
+			t.Error("the directory is marked as closed in order")
+		}
+	}
+	// The next start, on a disk that works, has all that was acknowledged.
+	next := newTestBroker(t, mem)
+	next.register(1)
+	next.apply(topicRecords("orders", ordersID, 2, nil)...)
+	if f := next.dir.offline(); f != nil {
+		t.Fatalf("the next start: %v", f)
+	}
+	for index := range int32(2) {
+		end := next.hostedReplica(ordersID, index).partition.Log().EndOffset()
+		if int(end) < acked[log.DirName("orders", index)] {
+			t.Errorf("orders-%d ends at %d, %d records were acknowledged", index, end, acked[log.DirName("orders", index)])
+		}
+	}
+}
+
+func TestOfflineDirectoryFailsReplicasAndTellsAFact(t *testing.T) {
+	mem := vfs.NewMem()
+	b := newTestBroker(t, mem)
+	b.register()
+	b.apply(topicRecords("orders", ordersID, 2, nil)...)
+	b.mustWrite("orders", 1, ordersID, "v")
+	mem.SetReadOnly(testDataDir, true)
+	if p := b.write("orders", 0, ordersID, "v"); p.ErrorCode != kerr.KafkaStorageError.Code {
+		t.Fatalf("produce to a read-only disk: code %d", p.ErrorCode)
+	}
+	eventually(t, "the other replica is failed too", func() bool {
+		return b.write("orders", 1, ordersID, "v").ErrorCode == kerr.KafkaStorageError.Code
+	})
+	answer := <-b.ask(t.Context(), b.fetch, fetchRequest(ordersID, 0, 0, 0, 0))
+	for _, p := range answer.(*kmsg.FetchResponse).Topics[0].Partitions {
+		if p.ErrorCode != kerr.KafkaStorageError.Code {
+			t.Errorf("fetch: code %d", p.ErrorCode)
+		}
+	}
+	var told []nodefact.Fact
+	eventually(t, "the fact", func() bool {
+		told = b.facts.after(t.Context(), 0).Facts
+		return len(told) > 0
+	})
+	f := told[0]
+	if f.Kind != nodefact.LogDirOffline || f.Reason != nodefact.ReadOnly || f.Index != -1 || !strings.Contains(f.Message, "make the volume writable") || time.Since(f.Time) > time.Hour {
+		t.Errorf("fact %+v", f)
+	}
+}
