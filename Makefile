@@ -36,7 +36,7 @@ envtest: ## Controllers on a real API server only; FOCUS=text picks specs.
 	KUBEBUILDER_ASSETS=$$(go run ./cmd/highwater dev assets) go test $(if $(FOCUS),./controllers -ginkgo.focus='$(FOCUS)',./api/... ./controllers/...)
 
 .PHONY: sim
-sim: ## Simulate 1,000 schedules each of the quorum and of the ISR protocol, with their mutants.
+sim: ## Simulate 1,000 schedules each of the quorum and of the ISR protocol, with power losses and mutants of their own.
 	go test -count=1 -v -timeout 30m ./pkg/sim $(SIM_ARGS)
 
 .PHONY: kafka-decode

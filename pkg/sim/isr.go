@@ -15,7 +15,7 @@ type ISROptions struct {
 	Seed    uint64
 	Mutant  replication.Mutant
 	Verbose bool // keep the text of the trace
-	// Disk: "" draws one of the three.
+	// Disk: "" draws one of the first three.
 	Disk DiskMode
 }
 
@@ -30,6 +30,9 @@ const (
 	MachineLoss DiskMode = "machine-loss"
 	// FlushAlways, and any machine may lose what was not flushed at any time.
 	FlushAlways DiskMode = "flush-always"
+	// FlushSwitched: flush: Always is switched on and off while the topic is used. Any machine may lose what was not
+	// flushed at any time, from when all have taken it over until it is switched off.
+	FlushSwitched DiskMode = "flush-switched"
 )
 
 // ISRReport is what a run came to.
@@ -49,6 +52,7 @@ type ISRCounts struct {
 	Kills, Losses, Pauses, Cuts          int
 	Truncations, Resets                  int // of followers' logs: the end cut off; begun anew at the leader's start
 	DiskErrors, Retentions, MinISRs      int // faults and changes of configuration
+	Blackouts, Switches                  int // losses of all machines at once; of the flush policy
 }
 
 const (
@@ -85,6 +89,7 @@ type isrSim struct {
 	lastFault ident.Instant
 	// quietUntil is when producers go on; they are not to write before.
 	quietUntil ident.Instant
+	flush      isrFlush
 }
 
 // RunISR plays one seed: three nodes with the shipping executors and cores on simulated disks, the shipping

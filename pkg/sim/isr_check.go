@@ -89,6 +89,7 @@ func (c *isrChecker) stepped(n *isrNode) {
 		c.s.fail("node %d: high watermark %d beyond the end %d", n.id, hw, len(l.entries))
 	}
 	c.compare(n, l, min(int(hw), len(l.entries)))
+	c.s.noteFlushed(n)
 	c.complete(n, l)
 }
 
@@ -213,7 +214,7 @@ func (c *isrChecker) complete(n *isrNode, l *isrLog) {
 		return
 	}
 	holds := len(l.entries)
-	if c.s.disk == FlushAlways {
+	if c.s.flushCounts() {
 		holds = int(n.part.Log().FlushedOffset())
 	}
 	if holds < len(c.truth) {

@@ -31,16 +31,21 @@ func (s *isrSim) fault() {
 			return
 		}
 	}
+	if s.disk == FlushSwitched && s.w.Chance(250) {
+		s.switchFlush()
+		return
+	}
 	switch s.w.Rand.IntN(14) {
 	case 0, 1, 2:
-		if n.up {
+		switch {
+		case s.flushCounts() && s.w.Chance(100):
+			s.blackout()
+		case n.up && s.flushCounts() && s.w.Chance(500):
 			s.counts.Kills++
-			if s.disk == FlushAlways && s.w.Chance(500) {
-				s.counts.Losses++
-				n.loseMachine(s.w.Rand.IntN(100))
-			} else {
-				n.kill()
-			}
+			s.loseMachine(n)
+		case n.up:
+			s.counts.Kills++
+			n.kill()
 			n.restartAfter(s.w.Between(10*time.Millisecond, 4*time.Second))
 		}
 	case 3, 4:

@@ -23,6 +23,9 @@ func TestISRMutantsAreCaught(t *testing.T) {
 		{"acknowledged on append", replication.AckOnAppend, 1000, ""},
 		{"stale response used", replication.StaleResponseUsed, 1000, ""},
 		{"divergence ignored", replication.DivergenceIgnored, 1000, ""},
+		{"acknowledged before the flush", replication.AckBeforeFlush, 1000, FlushAlways},
+		{"fetching on before the flush", replication.FetchBeforeFlush, 1000, FlushAlways},
+		{"switching flush: Always on has no effect", replication.FlushSwitchIgnored, 1000, FlushSwitched},
 		{"latest offset before the epoch start", replication.LatestBeforeEpochStart, 1000, ""},
 	} {
 		t.Run(m.name, func(t *testing.T) {

@@ -203,6 +203,8 @@ func (n *isrNode) learn(image *metadata.Image) {
 	if n.part == nil && !n.open() {
 		return
 	}
+	n.part.SetFlushPolicy(n.s.w.Now(), n.flushPolicy())
+	n.settle() // the checker looks at what the old leadership has committed by it
 	n.part.ApplyMetadata(n.s.w.Now(), metadataOf(p, isrMinISR(image)))
 	n.settle()
 }
@@ -211,7 +213,7 @@ func (n *isrNode) open() bool {
 	part, recovery, err := exec.OpenPartition(exec.PartitionConfig{
 		FS: vfs.Inject(n.fs, n.fault), Dir: "/data/" + isrTopic + "-0", Topic: isrTopic, ID: n.s.ctl.topic,
 		Log: log.Config{Settings: log.Settings{SegmentBytes: 1024, SegmentMs: 2000, SegmentJitterMs: 500}}, FlushApart: n.s.flushApart,
-		Flush: exec.FlushPolicy{Always: n.s.disk == FlushAlways},
+		Flush: n.flushPolicy(),
 		Replication: replication.Config{
 			Self: n.id, LagTimeMax: isrLagTime, FetchBackoff: 200 * time.Millisecond,
 			HighWatermark: n.checkpoint, Mutant: n.s.opts.Mutant,

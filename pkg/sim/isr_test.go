@@ -64,4 +64,6 @@ func (c *ISRCounts) add(o ISRCounts) {
 	c.DiskErrors += o.DiskErrors
 	c.Retentions += o.Retentions
 	c.MinISRs += o.MinISRs
+	c.Blackouts += o.Blackouts
+	c.Switches += o.Switches
 }
