@@ -22,10 +22,7 @@ func Verify(batch []byte) error {
 
 // VerifyCRC checks the checksum of a batch that Next returned.
 func VerifyCRC(batch []byte, h Header) error {
-	if got := crc32.Checksum(batch[posAttributes:], castagnoli); got != h.CRC {
-		return fmt.Errorf("%w: checksum is %08x, header says %08x, base offset %d", ErrCorrupt, got, h.CRC, h.BaseOffset)
-	}
-	return nil
+	return CheckCRC(crc32.Checksum(batch[posAttributes:], castagnoli), h)
 }
 
 // CheckFromClient says whether a client may write a batch with this header: Kafka's rules for a produce

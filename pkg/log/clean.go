@@ -88,7 +88,7 @@ func (l *Log) RollForCompaction(nowMs int64, upTo ident.Offset) error {
 	}
 	first, err := l.firstTimestamp(a)
 	if err != nil {
-		return l.poison("age of the segment", l.readError(err))
+		return l.poison("age of the segment", l.readError(a, err))
 	}
 	if first < 0 || nowMs-first <= settings.MaxLagMs {
 		return nil
@@ -117,7 +117,7 @@ func (l *Log) CleanState(nowMs int64, upTo ident.Offset) (CleanState, error) {
 		if maxLag := l.cfg.Compaction.MaxLagMs; maxLag > 0 && !state.Overdue && s.size > 0 {
 			first, err := l.firstTimestamp(s)
 			if err != nil {
-				return state, l.readError(err)
+				return state, l.readError(s, err)
 			}
 			state.Overdue = first >= 0 && nowMs-first > maxLag
 		}
@@ -128,18 +128,18 @@ func (l *Log) CleanState(nowMs int64, upTo ident.Offset) (CleanState, error) {
 func (l *Log) dirtyFrom() ident.Offset { return max(l.clean, l.start) }
 
 // cleanable is how many of the oldest segments may be compacted: those that are sealed, wholly below upTo, flushed, and
-// hold no record that is younger than MinLagMs. Flushed, since what is rewritten is durable at once: if a crash took the
+// hold no record that is younger than MinLagMs; none from the first on that is damaged. Flushed, since what is rewritten is durable at once: if a crash took the
 // record for which an older one was removed, both would be lost.
 func (l *Log) cleanable(nowMs int64, upTo ident.Offset) (int, error) {
 	minLag := l.cfg.Compaction.MinLagMs
 	for i, s := range l.segments[:len(l.segments)-1] {
-		if s.next > min(upTo, l.FlushedOffset()) {
+		if s.next > min(upTo, l.FlushedOffset()) || len(s.damage()) > 0 {
 			return i, nil
 		}
 		if minLag > 0 && s.next > l.dirtyFrom() {
 			largest, _, err := s.largestTimestamp(s.size)
 			if err != nil {
-				return 0, l.readError(err)
+				return 0, l.readError(s, err)
 			}
 			if largest > nowMs-minLag {
 				return i, nil
@@ -200,7 +200,7 @@ func (l *Log) EndClean(c *Clean, runErr error) (done bool, err error) {
 	case overtaken:
 		return false, l.err
 	case runErr != nil:
-		return false, l.readError(runErr)
+		return false, l.readError(l.active(), runErr)
 	}
 	if len(c.groups) > 0 {
 		if err := l.swap(c); err != nil {

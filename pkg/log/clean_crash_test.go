@@ -70,7 +70,7 @@ func (c *cleanCrash) verify(disk *vfs.Mem, rng *rand.Rand) error {
 			c.finished++
 		}
 	}
-	if rec.Corrupt || l.EndOffset() < c.flushed {
+	if l.Damaged() || l.EndOffset() < c.flushed {
 		return fmt.Errorf("ends at %d, %d was flushed; %v", l.EndOffset(), c.flushed, rec.Repairs)
 	}
 	// What was compacted when power was lost counts as compacted already: it may be, or not.

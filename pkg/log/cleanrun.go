@@ -124,7 +124,7 @@ func (c *Clean) each(s *segment, f func(raw []byte, h batch.Header, pos int64, l
 			err = batch.VerifyCRC(raw, h)
 		}
 		if err != nil {
-			return fmt.Errorf("compaction of segment %d at position %d: %w", s.base, pos, err)
+			return c.log.readError(s, fmt.Errorf("compaction at position %d: %w", pos, err))
 		}
 		c.Stats.BytesRead += int64(len(raw))
 		if err := c.pace(len(raw), false); err != nil {

@@ -68,11 +68,9 @@ func (c Config) withDefaults() (Config, error) {
 type Recovery struct {
 	// Scanned is how many bytes of batches were read and checked.
 	Scanned int64
-	// CutBytes were removed from the end, behind CutAt: a write that a crash tore, or, when Corrupt is set,
-	// records that were damaged later and all that followed them.
+	// CutBytes were removed from the end, behind CutAt: a write that a crash tore.
 	CutBytes int64
 	CutAt    ident.Offset
-	Corrupt  bool
 	// RemovedSegments are base offsets of segments that were removed whole with what was cut.
 	RemovedSegments []ident.Offset
 	// RebuiltIndexes are base offsets of segments whose indexes were missing or wrong.

@@ -194,7 +194,7 @@ func TestRandomHistoriesSurviveALossOfPower(t *testing.T) {
 			mem = mem.CrashClone(rng, []int{0, 30, 70, 100}[rng.IntN(4)])
 			cfg.StopOnCorruption, cfg.RecoveryPoint = rng.IntN(2) == 0, flushed
 			next, rec := mustOpen(t, mem, cfg)
-			if err := m.holds(next, check(t, next)); err != nil || next.EndOffset() < flushed || rec.Corrupt {
+			if err := m.holds(next, check(t, next)); err != nil || next.EndOffset() < flushed || next.Damaged() {
 				t.Fatalf("life %d: ends at %d of %d, flushed %d: %v; %+v", life, next.EndOffset(), m.end(), flushed, err, rec)
 			}
 			l, m, flushed, e = next, m.truncated(next.EndOffset()), next.EndOffset(), e+1

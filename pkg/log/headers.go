@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/highwater-io/highwater/pkg/batch"
+	"github.com/highwater-io/highwater/pkg/ident"
 	"github.com/highwater-io/highwater/pkg/vfs"
 )
 
@@ -17,6 +18,9 @@ type headerReader struct {
 	buf  []byte
 	pos  int64 // of buf[0]
 	n    int   // valid bytes in buf
+
+	least ident.Offset // no batch begins below: the segment's base, then the end of the last batch that was read
+	seen  int64        // a position after that batch's first byte
 }
 
 const (
@@ -26,7 +30,8 @@ const (
 
 var lookUpBuffers = sync.Pool{New: func() any { b := make([]byte, lookUpBytes); return &b }}
 
-// at returns the header of the batch at pos. The batch must end within the file: batch.ErrTruncated if not.
+// at returns the header of the batch at pos. The batch must end within the file: batch.ErrTruncated if not. It must not
+// begin with an offset of a batch before it that was read: batch.ErrCorrupt.
 // io errors are wrapped; a file that is shorter than size, because it was truncated meanwhile, is io.ErrUnexpectedEOF.
 func (r *headerReader) at(pos int64) (batch.Header, error) {
 	want := int(min(batch.HeaderSize, r.size-pos))
@@ -50,6 +55,12 @@ func (r *headerReader) at(pos int64) (batch.Header, error) {
 	}
 	if int64(h.Size()) > r.size-pos {
 		return h, fmt.Errorf("%s at %d: %w: %d of %d bytes", r.f.Name(), pos, batch.ErrTruncated, r.size-pos, h.Size())
+	}
+	if pos >= r.seen {
+		if h.BaseOffset < r.least {
+			return h, fmt.Errorf("%s at %d: %w: base offset is %d, after offset %d", r.f.Name(), pos, batch.ErrCorrupt, h.BaseOffset, r.least-1)
+		}
+		r.least, r.seen = h.NextOffset(), pos+1
 	}
 	return h, nil
 }

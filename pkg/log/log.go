@@ -39,6 +39,10 @@ type Log struct {
 	err            error
 	headers        []batch.Header // scratch of append
 
+	refilling  *Refill // set by Quarantine
+	damageFile string  // content of DamageCheckpointFile, empty when there is none
+	scrub      scrubState
+
 	view atomic.Pointer[view]
 }
 
@@ -48,6 +52,7 @@ type view struct {
 	active segmentView
 	start  ident.Offset
 	end    ident.Offset
+	damage []Damage
 }
 
 type segmentView struct {
@@ -77,8 +82,9 @@ func (l *Log) publish(sealedChanged bool) {
 	a := l.active()
 	v := &view{active: segmentView{a, a.size, a.next}, start: l.start, end: a.next}
 	if old := l.view.Load(); old != nil && !sealedChanged {
-		v.sealed = old.sealed
+		v.sealed, v.damage = old.sealed, old.damage
 	} else {
+		v.damage = l.allDamage()
 		for _, s := range l.segments[:len(l.segments)-1] {
 			v.sealed = append(v.sealed, segmentView{s, s.size, s.next})
 		}

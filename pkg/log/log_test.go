@@ -191,7 +191,7 @@ func TestSegmentsThatKafkaHasCleanedMayEndEarly(t *testing.T) {
 		return mustOpen(t, m, cfg)
 	}
 	for name, cfg := range map[string]Config{
-		"clean": {CleanShutdown: true, CleanOffset: 30}, "killed": {CleanOffset: 30}, "flushed": {RecoveryPoint: 30},
+		"clean": {CleanShutdown: true, CleanOffset: 30}, "killed": {CleanOffset: 30}, "flushed": {CleanOffset: 30, RecoveryPoint: 30},
 	} {
 		l, rec := open(cfg)
 		if l.EndOffset() != 31 || rec.CutBytes != 0 {
@@ -210,6 +210,10 @@ func TestSegmentsThatKafkaHasCleanedMayEndEarly(t *testing.T) {
 		if n, _, err := l.DeleteOldSegments(1_000_000, Limits{Ms: 1, Bytes: -1}, 30); n != 3 || err != nil {
 			t.Fatalf("%s: %d segments dropped, %v", name, n, err)
 		}
+	}
+	// Where nothing was cleaned but it had been flushed, records are missing.
+	if l, _ := open(Config{RecoveryPoint: 30}); l.EndOffset() != 31 || len(l.Damage()) != 2 || l.Damage()[0].From != 3 || l.Damage()[0].To != 20 {
+		t.Fatalf("ends at %d: damaged %v", l.EndOffset(), l.Damage())
 	}
 	// Where nothing was cleaned or flushed, a crash has done it.
 	if l, rec := open(Config{}); l.EndOffset() != 3 || rec.CutBytes == 0 {

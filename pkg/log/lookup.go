@@ -52,11 +52,13 @@ func (s *segment) locate(size int64, o ident.Offset) (pos int64, base ident.Offs
 func (s *segment) locateBy(x *indexes, size int64, o ident.Offset) (pos int64, base ident.Offset, err error) {
 	buf := lookUpBuffers.Get().(*[]byte)
 	defer lookUpBuffers.Put(buf)
-	r := headerReader{f: s.file, size: size, buf: *buf}
+	r := headerReader{f: s.file, size: size, buf: *buf, least: s.base}
 	if o > s.base {
 		pos = x.floor(relative(s.base, o))
 	}
-	for indexed := pos > 0; pos < size; indexed = false {
+	list := s.damage()
+	indexed := pos > 0 && skipBad(list, pos) == pos
+	for pos = skipBad(list, pos); pos < size; pos, indexed = skipBad(list, pos), false {
 		h, err := r.at(pos)
 		if indexed && (err != nil || h.BaseOffset > o) {
 			return 0, 0, errIndexWrong
@@ -81,7 +83,9 @@ func (s *segment) endBefore(size, pos int64) (end ident.Offset, err error) {
 		r := headerReader{f: s.file, size: pos, buf: *buf}
 		end = s.base
 		at := x.floorPos(pos - 1)
-		for indexed := at > 0; at < pos; indexed = false {
+		list := s.damage()
+		indexed := at > 0 && skipBad(list, at) == at
+		for at = skipBad(list, at); at < pos; at, indexed = skipBad(list, at), false {
 			h, err := r.at(at)
 			if err != nil && indexed {
 				return errIndexWrong

@@ -14,7 +14,8 @@ import (
 
 // Open opens the log in dir, or makes one. Unless Config.CleanShutdown says that it was closed, it is recovered:
 // segments from the recovery point on are read and checked, what a crash has torn is cut off at the end, indexes,
-// leader epochs and producer state are made again, and the result is synced. Recovery says what was found.
+// leader epochs and producer state are made again, and the result is synced. What is damaged in another way, and what
+// is missing before the recovery point, stays as it is and is noted: see Damage. Recovery says what was found.
 //
 // An error wraps ErrCorrupt when the log's content is at fault and not the disk.
 func Open(fsys vfs.FS, dir string, cfg Config) (*Log, Recovery, error) {
@@ -40,6 +41,10 @@ func (l *Log) open(rec *Recovery) error {
 	if err := l.list(rec); err != nil {
 		return err
 	}
+	known, err := l.readDamage(rec)
+	if err != nil {
+		return err
+	}
 	if len(l.segments) == 0 {
 		return l.openEmpty(rec)
 	}
@@ -56,11 +61,15 @@ func (l *Log) open(rec *Recovery) error {
 	if !clean {
 		scanFrom = l.firstToScan()
 	}
+	l.epochs = &epoch.Table{}
+	if err := l.checkUnscanned(known, scanFrom, clean, rec); err != nil {
+		return err
+	}
 	if err := l.loadEpochs(table, scanFrom); err != nil {
 		return err
 	}
 	if !clean {
-		if err := l.recover(scanFrom, rec); err != nil {
+		if err := l.recover(scanFrom, table, rec); err != nil {
 			return err
 		}
 	}
@@ -201,23 +210,38 @@ func (l *Log) firstToScan() int {
 // is made from the batches.
 func (l *Log) loadEpochs(table *epoch.Table, scanFrom int) error {
 	if table != nil {
-		if scanFrom < len(l.segments) {
-			l.epochsDirty = table.TruncateFromEnd(l.segments[scanFrom].base)
+		kept, err := epoch.New(table.Entries()) // recover still needs what goes
+		if err != nil {
+			return err
 		}
-		l.epochs = table
+		if scanFrom < len(l.segments) {
+			l.epochsDirty = kept.TruncateFromEnd(l.segments[scanFrom].base)
+		}
+		l.epochs = kept
 		return nil
 	}
-	l.epochs, l.epochsDirty = &epoch.Table{}, true
-	for _, s := range l.segments[:scanFrom] {
-		r := headerReader{f: s.file, size: s.size, buf: make([]byte, scanBytes)}
-		for pos := int64(0); pos < s.size; {
-			h, err := r.at(pos)
-			if err != nil {
-				return l.readError(err)
+	l.epochsDirty = true
+	return l.examineAnd(func() error {
+		l.epochs = &epoch.Table{}
+		for _, s := range l.segments[:scanFrom] {
+			if err := l.readEpochsOf(s); err != nil {
+				return l.readError(s, err)
 			}
-			l.epochs.Assign(h.LeaderEpoch, h.BaseOffset)
-			pos += int64(h.Size())
 		}
+		return nil
+	})
+}
+
+func (l *Log) readEpochsOf(s *segment) error {
+	r := headerReader{f: s.file, size: s.size, buf: make([]byte, scanBytes)}
+	list := s.damage()
+	for pos := skipBad(list, 0); pos < s.size; pos = skipBad(list, pos) {
+		h, err := r.at(pos)
+		if err != nil {
+			return err
+		}
+		l.epochs.Assign(h.LeaderEpoch, h.BaseOffset)
+		pos += int64(h.Size())
 	}
 	return nil
 }
@@ -252,8 +276,14 @@ func (l *Log) finishOpen(clean bool, rec *Recovery) error {
 	if err := l.removeSnapshotsAbove(end); err != nil {
 		return err
 	}
-	if err := l.rebuildProducers(rec); err != nil {
-		return l.readError(err)
+	if err := l.examineAnd(func() error { return l.rebuildProducers(rec) }); err != nil {
+		return err
+	}
+	if err := l.damageChanged(); err != nil {
+		return err
+	}
+	for _, d := range l.Damage() {
+		rec.note("%s", d)
 	}
 	if err := l.removeStraySnapshots(); err != nil {
 		return err

@@ -252,7 +252,7 @@ func (l *Log) rebuildProducers(rec *Recovery) error {
 			continue
 		}
 		if err := l.replayProducers(s, from); err != nil {
-			return err
+			return l.readError(s, err)
 		}
 	}
 	return nil
@@ -267,7 +267,8 @@ func (l *Log) replayProducers(s *segment, from ident.Offset) error {
 		}
 	}
 	r := headerReader{f: s.file, size: s.size, buf: make([]byte, scanBytes)}
-	for pos < s.size {
+	list := s.damage()
+	for pos = skipBad(list, pos); pos < s.size; pos = skipBad(list, pos) {
 		h, err := r.at(pos)
 		if err != nil {
 			return err

@@ -55,7 +55,7 @@ func (c *Chunk) AppendTo(dst []byte) ([]byte, error) {
 // nothing to return yet. It may run beside the log's owner.
 //
 // ErrOffsetOutOfRange says that from is below the log's start or beyond its end, ErrCorrupt that the log is
-// damaged there.
+// damaged there: a CorruptError when that is new. What is whole before and after damage is read.
 func (l *Log) Read(from ident.Offset, maxBytes int, below ident.Offset, minOne bool) (Chunk, error) {
 	for {
 		c, err := l.read(l.view.Load(), from, int64(maxBytes), below, minOne)
@@ -76,6 +76,10 @@ func (l *Log) read(v *view, from ident.Offset, maxBytes int64, below ident.Offse
 	below = min(below, v.end)
 	if from >= below {
 		return c, nil
+	}
+	d, below := v.damageAt(from, below)
+	if d != nil {
+		return c, fmt.Errorf("log %s: %w: %s", l.dir, ErrCorrupt, d)
 	}
 	defer func() {
 		if err != nil {
@@ -109,7 +113,7 @@ func (l *Log) read(v *view, from ident.Offset, maxBytes int64, below ident.Offse
 			if err == nil && piece.start == s.size {
 				continue // nothing in it from there on: compaction, by Kafka, has dropped its end
 			}
-			return c, l.readError(err)
+			return c, l.readError(s.segment, err)
 		}
 		if len(c.Ranges) == 0 {
 			c.First = piece.first
@@ -124,14 +128,17 @@ func (l *Log) read(v *view, from ident.Offset, maxBytes int64, below ident.Offse
 	return c, nil
 }
 
-func (l *Log) readError(err error) error {
+func (l *Log) readError(s *segment, err error) error {
+	var corrupt *CorruptError
 	switch {
 	case err == nil:
 		return nil
+	case errors.As(err, &corrupt):
+		return err
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return fmt.Errorf("log %s: %w: truncated meanwhile: %w", l.dir, ErrOffsetOutOfRange, err)
 	case errors.Is(err, batch.ErrCorrupt), errors.Is(err, batch.ErrTruncated):
-		return fmt.Errorf("log %s: %w: %w", l.dir, ErrCorrupt, err)
+		return &CorruptError{l.dir, s.base, err}
 	}
 	return fmt.Errorf("log %s: %w", l.dir, err)
 }
@@ -170,14 +177,22 @@ func (p *piece) findEndBy(x *indexes) error {
 	p.end = max(p.start, min(x.floorPos(p.start+p.maxBytes), x.floor(relative(p.base, min(p.below, p.segmentView.next)))))
 	buf := lookUpBuffers.Get().(*[]byte)
 	defer lookUpBuffers.Put(buf)
-	r := headerReader{f: p.file, size: p.size, buf: *buf}
+	r := headerReader{f: p.file, size: p.size, buf: *buf, least: p.base}
+	list := p.damage()
 	for indexed := p.end > p.start; p.end < p.size; indexed = false {
+		if b := stopsAt(list, p.end); b != nil && p.end > p.start {
+			p.next = b.from
+			return nil
+		}
 		h, err := r.at(p.end)
 		if indexed && (err != nil || h.BaseOffset <= p.first || h.BaseOffset > p.below) {
 			return errIndexWrong
 		}
 		if err != nil {
 			return err
+		}
+		if h.NextOffset() > p.segmentView.next {
+			return fmt.Errorf("%s at %d: %w: offsets %d to %d, but the segment ends at %d", p.file.Name(), p.end, batch.ErrCorrupt, h.BaseOffset, h.LastOffset(), p.segmentView.next)
 		}
 		if p.end > p.start {
 			p.next = min(h.BaseOffset, p.below)

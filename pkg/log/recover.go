@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/highwater-io/highwater/pkg/batch"
+	"github.com/highwater-io/highwater/pkg/epoch"
 	"github.com/highwater-io/highwater/pkg/ident"
 	"github.com/highwater-io/highwater/pkg/vfs"
 )
@@ -15,41 +16,25 @@ import (
 // sectorBytes is what a disk writes whole or not at all; a sector that was allocated but never written is zero.
 const sectorBytes = 512
 
-// damage is what ended the scan of a segment.
-type damage struct {
-	pos    int64
-	offset ident.Offset // that was expected there
-	err    error
-}
-
-// recover scans the segments from index from on, cuts the log at the first damage, and makes indexes and
-// leader epochs again.
-func (l *Log) recover(from int, rec *Recovery) error {
-	expected := l.segments[from].base
+// recover scans the segments from index from on. What a crash has torn ends the log; what is damaged otherwise is noted
+// and passed over. Indexes and leader epochs are made again; where records are damaged the epochs are as the file had
+// them.
+func (l *Log) recover(from int, table *epoch.Table, rec *Recovery) error {
 	for i := from; i < len(l.segments); i++ {
 		s := l.segments[i]
-		var found *damage
+		x := newIndexes(nil, nil)
+		s.loaded.Store(x)
 		var files *indexCheck // of a sealed segment
-		if s.base != expected && !l.mayBegin(s.base, expected) {
-			// The segment before ends too early; its successors are of no use.
-			prev := l.segments[i-1]
-			found = &damage{prev.size, expected, fmt.Errorf("segment %d does not follow offset %d", s.base, expected)}
-			s, i = prev, i-1
-		} else {
-			x := newIndexes(nil, nil)
-			s.loaded.Store(x)
-			if i < len(l.segments)-1 {
-				files = newIndexCheck(s, s.size)
-			}
-			var err error
-			if found, err = l.scan(s, x, files, rec); err != nil {
-				return err
-			}
+		if i < len(l.segments)-1 {
+			files = newIndexCheck(s, s.size)
+		}
+		torn, err := l.scan(i, x, files, table, rec)
+		if err != nil {
+			return err
 		}
 		s.dirty = true
-		expected = s.next
-		if found != nil {
-			return l.cut(i, found, rec)
+		if torn != nil {
+			return l.cut(i, torn, rec)
 		}
 		if files != nil {
 			if l.mayBegin(l.segments[i+1].base, s.next) {
@@ -60,15 +45,14 @@ func (l *Log) recover(from int, rec *Recovery) error {
 			}
 		}
 	}
-	return nil
+	return l.sealDamagedTail(rec)
 }
 
 // mayBegin says whether a segment may begin at base when the one before it ends at the offset end. The segments
 // that this package writes follow each other without a gap, compacted ones too: so one that is missing, or has lost
-// its end in a crash, is noticed. Kafka's cleaner also drops the end of a segment. What it has cleaned, or what was
-// flushed, is no work of a crash.
+// its end, is noticed. Kafka's cleaner also drops the end of a segment, up to the offset to which it has cleaned.
 func (l *Log) mayBegin(base, end ident.Offset) bool {
-	return base > end && !l.cfg.StopOnCorruption && base <= max(l.cfg.CleanOffset, l.cfg.RecoveryPoint)
+	return base == end || base > end && !l.cfg.StopOnCorruption && base <= max(l.cfg.CleanOffset, l.clean)
 }
 
 // mayFollow says whether a batch may begin at base where the log's end is at the offset end. Compaction leaves gaps
@@ -78,29 +62,63 @@ func (l *Log) mayFollow(base, end ident.Offset) bool {
 	return base == end || base > end && !l.cfg.StopOnCorruption
 }
 
-// scan reads all batches of a segment and checks them. Its extent afterwards is what is valid of it.
-func (l *Log) scan(s *segment, x *indexes, files *indexCheck, rec *Recovery) (*damage, error) {
-	size := s.size
+// scan reads all batches of a segment and checks them. Its extent afterwards is what is valid of it and what is
+// damaged. It returns where a crash has torn it.
+func (l *Log) scan(i int, x *indexes, files *indexCheck, table *epoch.Table, rec *Recovery) (torn *bad, err error) {
+	s, size := l.segments[i], l.segments[i].size
 	s.size, s.next, s.maxTS, s.sinceIndex = 0, s.base, -1, 0
 	latest, _ := l.epochs.Latest()
-	told := int64(0)
-	r := batchReader{f: s.file, size: size}
-	for pos := int64(0); pos < size; {
-		raw, h, err := r.at(pos)
-		switch {
-		case err != nil:
-		case !l.mayFollow(h.BaseOffset, s.next) || !s.fits(h):
-			err = fmt.Errorf("%w: base offset is %d, expected %d", batch.ErrCorrupt, h.BaseOffset, s.next)
-		case h.LeaderEpoch < latest:
-			err = fmt.Errorf("%w: leader epoch is %d, after %d", batch.ErrCorrupt, h.LeaderEpoch, latest)
-		default:
-			err = batch.VerifyCRC(raw, h)
+	c := checker{f: s.file, base: s.base, size: size, limit: noOffset, gaps: l.mayFollow(1, 0), following: l.epochBehind(s), next: s.base, epoch: latest}
+	if i < len(l.segments)-1 {
+		c.limit = l.segments[i+1].base
+	}
+	if table != nil && !l.cfg.StopOnCorruption {
+		c.epochAt = func(o ident.Offset) (ident.Epoch, bool) {
+			if o >= l.cfg.RecoveryPoint {
+				return 0, false
+			}
+			return table.EpochAt(o)
 		}
-		if errors.Is(err, batch.ErrCorrupt) || errors.Is(err, batch.ErrTruncated) {
-			return &damage{pos, s.next, err}, l.restoreFileSize(s, size)
+	}
+	told := int64(0)
+	var damage []bad
+	note := func(b bad) (bool, error) {
+		if isTorn, err := l.isTorn(s, b, size); isTorn || err != nil {
+			return isTorn, err
+		}
+		if l.cfg.StopOnCorruption {
+			return false, fmt.Errorf("%w: segment %d at position %d, offset %d: %w; this is no write that a crash has torn, and "+
+				"cutting it off could lose committed records: restore the disk or replace this replica", ErrCorrupt, s.base, b.pos, b.from, b.err)
+		}
+		if c.limit < 0 && b.end == size { // nothing valid follows that would tell where it ended
+			b.to = max(b.to, b.from+1, l.cfg.RecoveryPoint)
+			c.next = b.to
+		}
+		s.size, s.next, s.sinceIndex = b.end, b.to, l.cfg.IndexIntervalBytes+1
+		damage = append(damage, b)
+		if table != nil {
+			for _, e := range table.Entries() {
+				if latest, _ := l.epochs.Latest(); e.Start >= b.from && e.Start < b.to && e.Epoch > latest {
+					l.epochs.Assign(e.Epoch, e.Start)
+				}
+			}
+		}
+		return false, nil
+	}
+	for c.pos < size {
+		pos := c.pos
+		h, b, err := c.step()
+		if b != nil {
+			var isTorn bool
+			if isTorn, err = note(*b); isTorn {
+				return b, l.restoreFileSize(s, size)
+			}
 		}
 		if err != nil {
-			return nil, err
+			return nil, errors.Join(err, l.restoreFileSize(s, size))
+		}
+		if b != nil {
+			continue
 		}
 		s.note(x, h, pos)
 		if files != nil {
@@ -109,16 +127,23 @@ func (l *Log) scan(s *segment, x *indexes, files *indexCheck, rec *Recovery) (*d
 		if l.epochs.Assign(h.LeaderEpoch, h.BaseOffset) {
 			l.epochsDirty = true
 		}
-		latest = max(latest, h.LeaderEpoch)
-		pos += int64(h.Size())
 		rec.Scanned += int64(h.Size())
-		if l.cfg.Progress != nil && (pos-told >= progressBytes || pos == size) {
-			if err := l.cfg.Progress(pos - told); err != nil {
+		if l.cfg.Progress != nil && (c.pos-told >= progressBytes || c.pos == size) {
+			if err := l.cfg.Progress(c.pos - told); err != nil {
 				return nil, err
 			}
-			told = pos
+			told = c.pos
 		}
 	}
+	if c.limit >= 0 && !l.mayBegin(c.limit, s.next) {
+		if b := (bad{size, size, s.next, c.limit, missing(s.base, s.next, c.limit)}); b.from < b.to {
+			if isTorn, err := note(b); isTorn || err != nil {
+				return &b, err
+			}
+			s.next = b.from
+		}
+	}
+	s.setDamage(damage)
 	return nil, nil
 }
 
@@ -153,6 +178,31 @@ func RecoveryBytes(fsys vfs.FS, dir string, recoveryPoint ident.Offset) (int64, 
 		total += info.Size()
 	}
 	return total, nil
+}
+
+func missing(base, from, to ident.Offset) error {
+	return fmt.Errorf("segment %d ends at offset %d, and the next one begins at %d: a file is missing or has lost its end", base, from, to)
+}
+
+// sealDamagedTail begins a segment behind damage that reaches to the log's end: what is appended must get other offsets
+// than what was there.
+func (l *Log) sealDamagedTail(rec *Recovery) error {
+	a := l.active()
+	list := a.damage()
+	if len(list) == 0 || list[len(list)-1].end < a.size {
+		return nil
+	}
+	end := list[len(list)-1].to
+	if err := a.writeIndexes(); err != nil {
+		return err
+	}
+	next, err := l.createSegment(end)
+	if err != nil {
+		return err
+	}
+	l.dirDirty = true
+	l.segments = append(l.segments, next)
+	return nil
 }
 
 // restoreFileSize checks that the file is as long as it was when it was opened: somebody else at work on it is
@@ -217,38 +267,21 @@ func (r *batchReader) fill(pos int64, n int) error {
 	return nil
 }
 
-// cut ends the log at damage in segment i, unless it must not.
-func (l *Log) cut(i int, d *damage, rec *Recovery) error {
+// cut ends the log where a crash has torn segment i.
+func (l *Log) cut(i int, d *bad, rec *Recovery) error {
 	s := l.segments[i]
 	size, err := s.file.Size()
 	if err != nil {
 		return err
 	}
-	torn := d.pos == size
-	if !torn {
-		if torn, err = isTorn(s, d.pos, size); err != nil {
-			return err
-		}
-	}
-	if d.offset < l.cfg.RecoveryPoint {
-		torn = false // it had been flushed
-	}
-	if !torn && l.cfg.StopOnCorruption {
-		return fmt.Errorf("%w: segment %d at position %d, offset %d: %w; this is no write that a crash has torn, and "+
-			"cutting it off could lose committed records: restore the disk or replace this replica", ErrCorrupt, s.base, d.pos, d.offset, d.err)
-	}
-	rec.CutAt, rec.CutBytes, rec.Corrupt = d.offset, size-d.pos, !torn
+	rec.CutAt, rec.CutBytes = d.from, size-d.pos
 	gone := l.segments[i+1:]
 	for _, g := range gone {
 		rec.CutBytes += g.size
 		rec.RemovedSegments = append(rec.RemovedSegments, g.base)
 	}
-	what := "a write torn by a crash"
-	if !torn {
-		what = "corrupt records"
-	}
-	rec.note("cut %d bytes from offset %d on (segment %d, position %d, %d later segments): %s: %v",
-		rec.CutBytes, d.offset, s.base, d.pos, len(gone), what, d.err)
+	rec.note("cut %d bytes from offset %d on (segment %d, position %d, %d later segments): a write torn by a crash: %v",
+		rec.CutBytes, d.from, s.base, d.pos, len(gone), d.err)
 	if err := l.removeSegments(gone); err != nil {
 		return err
 	}
@@ -258,6 +291,17 @@ func (l *Log) cut(i int, d *damage, rec *Recovery) error {
 	}
 	s.size = d.pos
 	return s.file.Sync()
+}
+
+// isTorn says whether damage is what a crash leaves of a write that was not yet flushed.
+func (l *Log) isTorn(s *segment, d bad, size int64) (bool, error) {
+	if d.from < l.cfg.RecoveryPoint {
+		return false, nil // it had been flushed
+	}
+	if d.pos == size {
+		return true, nil
+	}
+	return isTorn(s, d.pos, size)
 }
 
 // isTorn judges damage at pos: could a crash have left it, that let some sectors of what was not yet synced reach

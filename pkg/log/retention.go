@@ -32,7 +32,10 @@ func (l *Log) SetStartOffset(o ident.Offset) error {
 	for gone < len(l.segments)-1 && l.segments[gone].next <= o {
 		gone++
 	}
-	return l.dropFirst(gone)
+	if err := l.dropFirst(gone); err != nil {
+		return err
+	}
+	return l.damageChanged()
 }
 
 // DeleteOldSegments removes the oldest segments that are beyond a limit, but none with records at or above
@@ -72,7 +75,10 @@ func (l *Log) DeleteOldSegments(nowMs int64, limits Limits, upTo ident.Offset) (
 	if l.epochs.TruncateFromStart(l.start) {
 		l.epochsDirty = true
 	}
-	return segments, bytes, l.dropFirst(segments)
+	if err := l.dropFirst(segments); err != nil {
+		return 0, 0, err
+	}
+	return segments, bytes, l.damageChanged()
 }
 
 // isExpired says whether all records of s are older than ms. A segment without a timestamp is never too old.
@@ -85,7 +91,7 @@ func (l *Log) isExpired(s *segment, nowMs, ms int64) (bool, error) {
 	}
 	largest, _, err := s.largestTimestamp(s.size)
 	if err != nil {
-		return false, l.readError(err)
+		return false, l.readError(s, err)
 	}
 	return largest >= 0 && nowMs-largest > ms, nil
 }

@@ -51,7 +51,7 @@ func (l *Log) rollFor(bytes int64, last ident.Offset, ts int64) error {
 	if !full && l.cfg.SegmentMs > 0 {
 		age, err := l.age(a, ts)
 		if err != nil {
-			return l.poison("age of the segment", l.readError(err))
+			return l.poison("age of the segment", l.readError(a, err))
 		}
 		full = age > l.cfg.SegmentMs-l.jitter(a.base)
 	}
@@ -85,13 +85,20 @@ func (l *Log) age(a *segment, ts int64) (int64, error) {
 
 // firstTimestamp is the largest timestamp of a segment's first batch, -1 when it has none.
 func (l *Log) firstTimestamp(s *segment) (int64, error) {
-	if !s.firstKnown {
+	if pos := skipBad(s.damage(), 0); !s.firstKnown && pos < s.size {
 		r := headerReader{f: s.file, size: s.size, buf: make([]byte, lookUpBytes)}
-		h, err := r.at(0)
-		if err != nil {
+		h, err := r.at(pos)
+		switch {
+		case isCorrupt(err):
+			l.Suspect(l.readError(s, err))
+			return -1, nil
+		case err != nil:
 			return 0, err
 		}
 		s.firstTS, s.firstKnown = h.MaxTimestamp, true
+	}
+	if !s.firstKnown {
+		return -1, nil
 	}
 	return s.firstTS, nil
 }

@@ -33,6 +33,8 @@ type segment struct {
 	dirty       bool  // the file has unsynced bytes
 	indexDirty  bool  // the index files have unsynced bytes
 
+	bad atomic.Pointer[[]bad] // what is damaged of it, in order; nil: nothing that is known
+
 	loadMu sync.Mutex
 	loaded atomic.Pointer[indexes] // nil until a sealed segment is first read
 }
@@ -199,7 +201,8 @@ func (s *segment) scanIndexes(size int64) (*indexes, error) {
 	shadow := &segment{base: s.base, maxTS: -1, interval: s.interval}
 	x := newIndexes(nil, nil)
 	r := headerReader{f: s.file, size: size, buf: make([]byte, scanBytes)}
-	for pos := int64(0); pos < size; {
+	list := s.damage()
+	for pos := skipBad(list, 0); pos < size; pos = skipBad(list, pos) {
 		h, err := r.at(pos)
 		if err != nil {
 			return nil, err
@@ -226,7 +229,8 @@ func (s *segment) loadTail(x *indexes) error {
 		from = min(from, lastEntry)
 	}
 	r := headerReader{f: s.file, size: s.size, buf: make([]byte, scanBytes)}
-	for pos := from; pos < s.size; {
+	list := s.damage()
+	for pos := skipBad(list, from); pos < s.size; pos = skipBad(list, pos) {
 		h, err := r.at(pos)
 		if err != nil {
 			return err

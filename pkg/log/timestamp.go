@@ -1,6 +1,8 @@
 package log
 
 import (
+	"fmt"
+
 	"github.com/highwater-io/highwater/pkg/batch"
 	"github.com/highwater-io/highwater/pkg/ident"
 )
@@ -60,7 +62,8 @@ func (s *segment) largestTimestamp(size int64) (largest int64, at ident.Offset, 
 		buf := lookUpBuffers.Get().(*[]byte)
 		defer lookUpBuffers.Put(buf)
 		r := headerReader{f: s.file, size: size, buf: *buf}
-		for pos := from; pos < size; {
+		list := s.damage()
+		for pos := skipBad(list, from); pos < size; pos = skipBad(list, pos) {
 			h, err := r.at(pos)
 			if err != nil && pos == from && pos > 0 {
 				return errIndexWrong
@@ -80,7 +83,8 @@ func (s *segment) largestTimestamp(size int64) (largest int64, at ident.Offset, 
 }
 
 // OffsetForTimestamp returns the first record, not before the log's start, that is not older than ts. ok is
-// false when there is none. Like Read it may run beside the owner.
+// false when there is none. Like Read it may run beside the owner. When damaged records lie directly before it, one of
+// them may have been the first: ErrCorrupt.
 func (l *Log) OffsetForTimestamp(ts int64) (found TimestampOffset, ok bool, err error) {
 	v := l.view.Load()
 	for i := range v.count() {
@@ -90,8 +94,16 @@ func (l *Log) OffsetForTimestamp(ts int64) (found TimestampOffset, ok bool, err 
 		}
 		found, ok, err = s.firstNotBefore(ts, v.start)
 		s.release()
-		if ok || err != nil {
-			return found, ok, l.readError(err)
+		if err != nil {
+			return TimestampOffset{}, false, l.readError(s.segment, err)
+		}
+		if ok {
+			for _, d := range v.damage {
+				if d.To == found.Offset {
+					return TimestampOffset{}, false, fmt.Errorf("log %s: look-up of timestamp %d: %w: %s", l.dir, ts, ErrCorrupt, d)
+				}
+			}
+			return found, true, nil
 		}
 	}
 	return TimestampOffset{}, false, nil
@@ -109,7 +121,7 @@ func (l *Log) MaxTimestamp() (found TimestampOffset, ok bool, err error) {
 		ts, _, err := s.largestTimestamp(s.size)
 		s.release()
 		if err != nil {
-			return TimestampOffset{}, false, l.readError(err)
+			return TimestampOffset{}, false, l.readError(s.segment, err)
 		}
 		largest = max(largest, ts)
 	}
@@ -133,7 +145,8 @@ func (s *segmentView) firstNotBeforeBy(x *indexes, ts int64, start ident.Offset)
 	r := headerReader{f: s.file, size: s.size, buf: *buf}
 	mark := x.floorTime(ts)
 	from := x.floor(mark.rel)
-	for pos := from; pos < s.size; {
+	list := s.damage()
+	for pos := skipBad(list, from); pos < s.size; pos = skipBad(list, pos) {
 		h, err := r.at(pos)
 		if err != nil && pos == from && pos > 0 {
 			return TimestampOffset{}, false, errIndexWrong
@@ -148,6 +161,9 @@ func (s *segmentView) firstNotBeforeBy(x *indexes, ts int64, start ident.Offset)
 		if h.MaxTimestamp >= ts && h.LastOffset() >= start {
 			raw := make([]byte, h.Size())
 			if err := readFull(s.file, raw, pos); err != nil {
+				return TimestampOffset{}, false, err
+			}
+			if err := batch.VerifyCRC(raw, h); err != nil {
 				return TimestampOffset{}, false, err
 			}
 			for rec, err := range batch.Records(raw) {

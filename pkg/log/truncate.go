@@ -2,6 +2,7 @@ package log
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/highwater-io/highwater/pkg/epoch"
 	"github.com/highwater-io/highwater/pkg/ident"
@@ -33,15 +34,7 @@ func (l *Log) Truncate(to ident.Offset) error {
 	}
 	gone := l.segments[keep:]
 	last := l.segments[keep-1]
-	cut, _, err := last.locate(last.size, to)
-	if err != nil {
-		return l.poison("truncate", err)
-	}
-	end, err := last.endBefore(last.size, cut)
-	if err != nil {
-		return l.poison("truncate", err)
-	}
-	x, err := last.index(last.size)
+	x, cut, end, err := l.cutAt(last, to)
 	if err != nil {
 		return l.poison("truncate", err)
 	}
@@ -52,6 +45,7 @@ func (l *Log) Truncate(to ident.Offset) error {
 	// Readers first: they must not find what is being removed.
 	l.segments = l.segments[:keep:keep]
 	last.size, last.next = cut, end
+	last.setDamage(slices.DeleteFunc(slices.Clone(last.damage()), func(b bad) bool { return b.from >= end }))
 	l.flushed.Store(min(l.flushed.Load(), int64(end)))
 	l.clean = min(l.clean, end)
 	x.truncate(relative(last.base, to), uint32(cut))
@@ -76,11 +70,42 @@ func (l *Log) Truncate(to ident.Offset) error {
 	if err := l.removeSnapshotsAbove(end); err != nil {
 		return l.poison("truncate", err)
 	}
-	if err := l.rebuildProducers(nil); err != nil {
+	if err := l.examineAnd(func() error { return l.rebuildProducers(nil) }); err != nil {
 		return l.poison("rebuild producer state", err)
 	}
 	l.epochs.TruncateFromEnd(end)
-	return l.writeEpochs()
+	if err := l.writeEpochs(); err != nil {
+		return err
+	}
+	return l.damageChanged()
+}
+
+// cutAt finds where a segment ends that is truncated to offset to: the file position, and the offset after what is
+// left. Damage has no batches to be cut at; it goes with the truncation.
+func (l *Log) cutAt(s *segment, to ident.Offset) (x *indexes, cut int64, end ident.Offset, err error) {
+	err = l.examineAnd(func() error {
+		for _, b := range s.damage() {
+			if to >= b.from && to < b.to {
+				cut, end = b.pos, b.from
+				return nil
+			}
+		}
+		if cut, _, err = s.locate(s.size, to); err != nil {
+			return l.readError(s, err)
+		}
+		for _, b := range s.damage() {
+			if b.end == cut && b.pos < cut {
+				cut, end = b.pos, b.from // an end that is damaged would say nothing of where it is
+				return nil
+			}
+		}
+		end, err = s.endBefore(s.size, cut)
+		return l.readError(s, err)
+	})
+	if err == nil {
+		x, err = s.index(s.size) // the look-ups may have made it again
+	}
+	return x, cut, end, err
 }
 
 // TruncateFully removes all records and makes the log begin and end at start, which may lie anywhere. Leader
@@ -121,7 +146,7 @@ func (l *Log) TruncateFully(start ident.Offset) error {
 		return err
 	}
 	l.flushed.Store(int64(start))
-	return nil
+	return l.damageChanged()
 }
 
 // takeBackFlushed notes that a truncation is under way.

@@ -152,6 +152,7 @@ func (p *Partition) Drain(now ident.Instant, out *Output) {
 			p.EndFlush(now, f, f.Sync())
 		}
 	}
+	p.examineSuspects(now)
 	p.outputs.Flush = p.flush && !p.flushing && !p.closed && p.failure == nil
 	spare := Output{Completed: out.Completed[:0], Wake: out.Wake[:0], Facts: out.Facts[:0]}
 	*out, p.outputs = p.outputs, spare

@@ -34,7 +34,9 @@ func (p *Partition) Fetch(now ident.Instant, f Fetch) FetchResult {
 	}
 	chunk, err := p.log.Read(res.From, f.MaxBytes, res.Below, f.MinOne)
 	if err != nil {
-		p.step(now, p.fail("read", err))
+		if !p.suspect(err) {
+			p.step(now, p.fail("read", err))
+		}
 		return FetchResult{FetchAnswer: replication.FetchAnswer{
 			Token: f.Token, Code: replication.KafkaStorageError, From: f.Offset, Below: f.Offset,
 			HighWatermark: ident.UnknownOffset, LogStart: ident.UnknownOffset, Diverging: replication.NoEpochEnd,

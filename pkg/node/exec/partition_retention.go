@@ -12,6 +12,9 @@ func (p *Partition) DeleteOldSegments(now ident.Instant, nowMs int64, limits log
 		return 0, 0, p.failure
 	}
 	segments, bytes, err = p.log.DeleteOldSegments(nowMs, limits, p.core.HighWatermark())
+	if p.suspect(err) {
+		return segments, bytes, nil
+	}
 	if err != nil {
 		p.step(now, p.fail("retention", err))
 	}
