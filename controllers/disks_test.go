@@ -3,12 +3,15 @@ package controllers_test
 import (
 	"fmt"
 	"maps"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	hwv1alpha1 "github.com/highwater-io/highwater/api/v1alpha1"
+	"github.com/highwater-io/highwater/controllers/cluster"
 	"github.com/highwater-io/highwater/pkg/ident"
 	"github.com/highwater-io/highwater/pkg/metadata"
 	"github.com/highwater-io/highwater/pkg/nodefact"
@@ -69,7 +72,7 @@ var _ = Describe("A disk that fails", func() {
 			Expect(logDir(ctx, 1)()).To(Equal("Offline DiskFull"))
 			Expect(logDir(ctx, 0)()).To(Equal("Online "))
 			Expect(ofSet(ctx, hwv1alpha1.EventLogDirOffline)()).To(ConsistOf(
-				"node 1 (pod logs-1) can't use its data directory and serves none of its replicas: DiskFull: " + said))
+				"node 1 (pod logs-1) serves none of its replicas: " + said))
 			Eventually(minAvailable(ctx, f)).Should(Equal(6), "a node without its directory is missing")
 
 			f.eventuallyPartition(ctx, "orders", hwv1alpha1.PartitionInSync, metav1.ConditionFalse, hwv1alpha1.ReasonLogDirOffline)
@@ -85,7 +88,7 @@ var _ = Describe("A disk that fails", func() {
 			f.cluster.Restart(1, directoryOf(f.claim(ctx, 1)))
 			f.eventuallySet(ctx, hwv1alpha1.ReplicaSetReplicasAvailable, metav1.ConditionTrue, hwv1alpha1.ReasonAllUnfenced)
 			Expect(logDir(ctx, 1)()).To(Equal("Online "))
-			Expect(ofSet(ctx, hwv1alpha1.EventLogDirOnline)()).To(ConsistOf("node 1 (pod logs-1) serves from its data directory again"))
+			Expect(ofSet(ctx, hwv1alpha1.EventLogDirOnline)()).To(ConsistOf("node 1 (pod logs-1) uses its data directory again"))
 
 			// A second time is told of again.
 			f.cluster.LoseDirectory(1, nodefact.IOError, "")
@@ -100,6 +103,36 @@ var _ = Describe("A disk that fails", func() {
 			Eventually(func() string {
 				return f.eventuallySet(ctx, hwv1alpha1.ReplicaSetReplicasAvailable, metav1.ConditionFalse, hwv1alpha1.ReasonLogDirOffline).Message
 			}).Should(And(ContainSubstring("logs-2: ReadOnly ("), HaveSuffix("; other data nodes that do not serve: logs-0 (Fenced)")))
+		})
+
+		It("of a voter says why its pod is not ready, and why the quorum has no leader", func(ctx SpecContext) {
+			ready := func(status corev1.ConditionStatus) {
+				f.podStatus(ctx, f.pods(ctx)["logs-1001"], corev1.PodStatus{
+					Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: status}},
+				})
+			}
+			Eventually(logDir(ctx, 4)).Should(Equal("Online "))
+			ready(corev1.ConditionFalse)
+			f.cluster.LoseDirectory(1001, nodefact.DiskFull, "")
+			const said = "data directory offline on logs-1001: DiskFull (make room: raise spec.quorum.storage.size; the node comes back by itself)"
+			quorum := func(status metav1.ConditionStatus, reason string) func() string {
+				return func() string {
+					return f.eventuallySet(ctx, hwv1alpha1.ReplicaSetQuorumAvailable, status, reason).Message
+				}
+			}
+			Eventually(quorum(metav1.ConditionTrue, hwv1alpha1.ReasonVotersUnavailable)).Should(HaveSuffix("; " + said))
+			Expect(logDir(ctx, 4)()).To(Equal("Offline DiskFull"))
+			Expect(ofSet(ctx, hwv1alpha1.EventLogDirOffline)()).To(ConsistOf(HavePrefix("node 1001 (pod logs-1001) does not vote: ")))
+			f.eventuallySet(ctx, hwv1alpha1.ReplicaSetReplicasAvailable, metav1.ConditionTrue, hwv1alpha1.ReasonAllUnfenced)
+			f.cluster.Lose(cluster.NoLeader, time.Now())
+			Eventually(quorum(metav1.ConditionFalse, hwv1alpha1.ReasonNoLeader)).Should(HaveSuffix("; " + said))
+			silent(ctx, f.cluster.ForgetFacts)
+			f.cluster.Begin(1001)
+			f.cluster.Follow(1000, 2)
+			ready(corev1.ConditionTrue)
+			Eventually(logDir(ctx, 4)).Should(Equal("Online "))
+			f.eventuallySet(ctx, hwv1alpha1.ReplicaSetQuorumAvailable, metav1.ConditionTrue, hwv1alpha1.ReasonLeaderElected)
+			Expect(ofSet(ctx, hwv1alpha1.EventLogDirOnline)()).To(HaveLen(1))
 		})
 
 		It("becomes the reason of its replicas also when the node tells it late", func(ctx SpecContext) {

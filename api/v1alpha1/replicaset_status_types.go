@@ -38,15 +38,15 @@ const (
 	NodeShuttingDown NodeState = "ShuttingDown"
 )
 
-// LogDirState says whether a data node can use its data directory.
+// LogDirState says whether a node can use its data directory.
 // +kubebuilder:validation:Enum=Online;Offline
 type LogDirState string
 
 const (
 	// LogDirOnline is a directory that the node serves from.
 	LogDirOnline LogDirState = "Online"
-	// LogDirOffline is a directory that the node can't read or write. It holds all replicas of the node, which is
-	// fenced until it can use the directory again.
+	// LogDirOffline is a directory that the node can't read or write. A data node is fenced until it can use it again,
+	// and serves none of its replicas.
 	LogDirOffline LogDirState = "Offline"
 )
 
@@ -69,7 +69,8 @@ type NodeStatus struct {
 	// +optional
 	State NodeState `json:"state,omitempty"`
 
-	// logDir says whether a data node can use its data directory; unset before it first served.
+	// logDir says whether the node can use its data directory, or a voter that of the metadata log; unset before it
+	// first did.
 	// +optional
 	LogDir LogDirState `json:"logDir,omitempty"`
 

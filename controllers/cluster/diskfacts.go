@@ -54,14 +54,14 @@ func (b *FactBook) Began(node ident.NodeID, incarnation ident.UUID) {
 	}
 }
 
-// LogDirOffline returns what a node tells of its data directory when that is offline. The committed metadata decides
-// whether it still holds: a node that serves in another incarnation has opened the directory anew.
+// LogDirOffline returns what a node tells of its directory when that is offline. The committed metadata, where it is
+// known, decides whether it still holds: a node that serves in another incarnation has opened the directory anew.
 func (b *FactBook) LogDirOffline(image *metadata.Image, node ident.NodeID) (nodefact.Fact, bool) {
 	b.mu.Lock()
 	told, has := b.offline[node]
 	b.mu.Unlock()
 	if !has || image == nil {
-		return nodefact.Fact{}, false
+		return told.fact, has
 	}
 	broker, registered := image.Broker(node)
 	over := registered && broker.Active() && broker.Incarnation != told.incarnation

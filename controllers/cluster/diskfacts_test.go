@@ -41,7 +41,7 @@ func TestADirectoryIsOfflineUntilItsNodeServesInAnotherIncarnation(t *testing.T)
 		"the node answers in the next incarnation":  {func(b *cluster.FactBook) { tell(b, 2); b.Began(1, ident.UUID{3}) }, registered(t, 2, true), false},
 		"the connection was made anew, to the same": {func(b *cluster.FactBook) { tell(b, 2); b.Began(1, ident.UUID{2}) }, registered(t, 2, true), true},
 		"another node's":                            {func(b *cluster.FactBook) { b.Add(0, ident.UUID{2}, offline) }, registered(t, 2, true), false},
-		"the metadata is not known":                 {func(b *cluster.FactBook) { tell(b, 2) }, nil, false},
+		"the metadata is not known":                 {func(b *cluster.FactBook) { tell(b, 2) }, nil, true},
 	} {
 		book := cluster.NewFactBook()
 		c.told(book)

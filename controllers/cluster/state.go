@@ -60,6 +60,6 @@ type Target struct {
 	ClusterID  ident.UUID
 	// Voters are the addresses, host:port, of the voters' CONTROLLER listeners.
 	Voters map[ident.NodeID]string
-	// Facts are the addresses, host:port, of the data nodes' HTTP listeners.
+	// Facts are the addresses, host:port, of the nodes' HTTP listeners.
 	Facts map[ident.NodeID]string
 }

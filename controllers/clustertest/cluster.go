@@ -146,21 +146,31 @@ func (c *Cluster) Fact(node ident.NodeID, topic string, f nodefact.Fact) {
 	c.tell([]string{topic}, false)
 }
 
-// LoseDirectory lets a node tell that it can't use its data directory, and the quorum fence it.
+// LoseDirectory lets a node tell that it can't use its directory, and the quorum fence it when it is a data node.
 func (c *Cluster) LoseDirectory(id ident.NodeID, reason, message string) {
 	c.mu.Lock()
 	c.facts.Add(id, c.incarnation(id), nodefact.Fact{Kind: nodefact.LogDirOffline, Index: -1, Replica: id, Reason: reason, Message: message})
+	_, registered := c.image.Broker(id)
 	c.mu.Unlock()
 	c.tell(nil, true)
-	c.Fence(id, true)
+	if registered {
+		c.Fence(id, true)
+	}
 }
 
-// Restart lets a node begin another incarnation and serve in it.
-func (c *Cluster) Restart(id ident.NodeID, directory ident.UUID) {
+// Begin lets a node begin another incarnation.
+func (c *Cluster) Begin(id ident.NodeID) {
 	c.mu.Lock()
 	c.incarnation(id)
 	c.lives[id]++
+	c.facts.Began(id, c.incarnation(id))
 	c.mu.Unlock()
+	c.tell(nil, true)
+}
+
+// Restart lets a data node begin another incarnation and serve in it.
+func (c *Cluster) Restart(id ident.NodeID, directory ident.UUID) {
+	c.Begin(id)
 	c.Register(map[ident.NodeID]ident.UUID{id: directory})
 }
 

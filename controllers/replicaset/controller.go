@@ -205,9 +205,7 @@ func (r *Reconciler) connect(rs *hwv1alpha1.ReplicaSet, f facts) (cluster.Connec
 		target.Voters[ident.NodeID(voter.NodeID)] = address(rs, voter.NodeID, specs.PortController)
 	}
 	for _, node := range f.nodes {
-		if node.Role.HoldsData() {
-			target.Facts[ident.NodeID(node.ID)] = address(rs, node.ID, specs.PortHTTP)
-		}
+		target.Facts[ident.NodeID(node.ID)] = address(rs, node.ID, specs.PortHTTP)
 	}
 	r.Clusters.Ensure(target)
 	return r.Clusters.Get(target.ReplicaSet)

@@ -56,7 +56,7 @@ func status(f facts) hwv1alpha1.ReplicaSetStatus {
 		next.Partitions = &counts
 	}
 	conditions := report.NewConditions(hwv1alpha1.KindReplicaSet, f.rs.Generation, before.Conditions, f.now)
-	setQuorumAvailable(conditions, f)
+	setQuorumAvailable(conditions, f, next.Nodes)
 	setReplicasAvailable(conditions, f, next.Nodes)
 	setPartitionsInSync(conditions, f, next.Partitions)
 	setProgressing(conditions, f, next.Nodes)
@@ -81,8 +81,8 @@ func nodeStatuses(f facts) []hwv1alpha1.NodeStatus {
 		}
 		if node.Role.HoldsData() {
 			s.State = nodeState(f.state, node.ID, before[node.ID].State)
-			setLogDir(&s, f, before[node.ID])
 		}
+		setLogDir(&s, f, before[node.ID])
 		all = append(all, s)
 	}
 	return all
@@ -124,8 +124,12 @@ func quorumStatus(f facts) *hwv1alpha1.QuorumStatus {
 	return quorum
 }
 
-func setQuorumAvailable(c *report.Conditions, f facts) {
+func setQuorumAvailable(c *report.Conditions, f facts, nodes []hwv1alpha1.NodeStatus) {
 	const condition = hwv1alpha1.ReplicaSetQuorumAvailable
+	disks := offlineText(nodes, false)
+	if disks != "" {
+		disks = "; " + disks
+	}
 	switch f.state.Reach {
 	case cluster.Following:
 		var notReady []string
@@ -136,7 +140,7 @@ func setQuorumAvailable(c *report.Conditions, f facts) {
 		}
 		if len(notReady) > 0 {
 			c.Set(condition, metav1.ConditionTrue, hwv1alpha1.ReasonVotersUnavailable,
-				fmt.Sprintf("voter %d leads; pods of voters not ready: %s", f.state.Leader, strings.Join(notReady, ", ")))
+				fmt.Sprintf("voter %d leads; pods of voters not ready: %s", f.state.Leader, strings.Join(notReady, ", "))+disks)
 			return
 		}
 		c.Set(condition, metav1.ConditionTrue, hwv1alpha1.ReasonLeaderElected, fmt.Sprintf("voter %d leads", f.state.Leader))
@@ -146,7 +150,7 @@ func setQuorumAvailable(c *report.Conditions, f facts) {
 			return
 		}
 		c.Set(condition, metav1.ConditionFalse, hwv1alpha1.ReasonNoLeader,
-			"no voter leads: most of the voters must run and reach each other; metadata can't change until then")
+			"no voter leads: most of the voters must run and reach each other; metadata can't change until then"+disks)
 	case cluster.Disconnected:
 		tried := strings.Join(f.state.Tried, ", ")
 		if f.rs.Status.Quorum == nil {
@@ -188,7 +192,7 @@ func setReplicasAvailable(c *report.Conditions, f facts, nodes []hwv1alpha1.Node
 			}
 		}
 	}
-	offline := offlineText(nodes)
+	offline := offlineText(nodes, true)
 	switch {
 	case offline != "":
 		if down = append(down, unregistered...); len(down) > 0 {

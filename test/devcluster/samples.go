@@ -38,6 +38,7 @@ func (c *Cluster) Healthy(ctx context.Context) error {
 	}
 	for _, kind := range []string{
 		hwv1alpha1.PartitionAccepted, hwv1alpha1.PartitionReady, hwv1alpha1.PartitionInSync, hwv1alpha1.PartitionMinISRSatisfied,
+		hwv1alpha1.PartitionIntact,
 	} {
 		if err := isTrue("Partition", p.Generation, p.Status.Conditions, kind); err != nil {
 			return err

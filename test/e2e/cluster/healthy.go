@@ -36,7 +36,7 @@ func (c *Cluster) Healthy(ctx context.Context, namespace, replicaSet, partition 
 		}
 	}
 	for _, want := range []string{hwv1alpha1.PartitionAccepted, hwv1alpha1.PartitionReady,
-		hwv1alpha1.PartitionInSync, hwv1alpha1.PartitionMinISRSatisfied} {
+		hwv1alpha1.PartitionInSync, hwv1alpha1.PartitionMinISRSatisfied, hwv1alpha1.PartitionIntact} {
 		if err := isTrue("Partition", p.Generation, p.Status.Conditions, want); err != nil {
 			return err
 		}
