@@ -128,7 +128,7 @@ func (l *Log) write(batches []byte) (AppendInfo, error) {
 	if last.LastOffset()-a.base > math.MaxInt32 {
 		return AppendInfo{}, fmt.Errorf("log %s: %w: offsets %d to %d", l.dir, ErrTooLarge, first.BaseOffset, last.LastOffset())
 	}
-	if n, err := a.file.WriteAt(batches, a.size); err != nil || n != len(batches) {
+	if n, err := a.file().WriteAt(batches, a.size); err != nil || n != len(batches) {
 		if err == nil {
 			err = errors.New("short write")
 		}

@@ -68,7 +68,7 @@ func BenchmarkRecovery(b *testing.B) {
 			b.Fatal(rec, err)
 		}
 		for _, s := range again.segments {
-			s.release()
+			s.drop()
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package log
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -76,13 +77,17 @@ func (g *cleanedGroup) begin(upTo int64) error {
 		return nil
 	}
 	s := g.sources[0]
-	if !s.acquire() {
+	h, err := s.acquire()
+	if errors.Is(err, errSegmentGone) {
 		return errOvertaken
 	}
-	defer s.release()
+	if err != nil {
+		return err
+	}
+	defer h.release()
 	for pos := int64(0); pos < upTo; pos = g.written {
 		g.buf = g.buf[:min(upTo-pos, cleanBytes)]
-		if err := readFull(s.file, g.buf, pos); err != nil {
+		if err := readFull(h.file, g.buf, pos); err != nil {
 			return err
 		}
 		if err := g.flush(); err != nil {

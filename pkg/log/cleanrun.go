@@ -113,11 +113,15 @@ func (c *Clean) pace(bytes int, all bool) error {
 
 // each calls f for every batch of a segment, after checking it. last says that it is the segment's last.
 func (c *Clean) each(s *segment, f func(raw []byte, h batch.Header, pos int64, last bool) error) error {
-	if !s.acquire() {
+	file, err := s.acquire()
+	if errors.Is(err, errSegmentGone) {
 		return errOvertaken
 	}
-	defer s.release()
-	r := batchReader{f: s.file, size: s.size, buf: make([]byte, cleanBytes)}
+	if err != nil {
+		return err
+	}
+	defer file.release()
+	r := batchReader{f: file.file, size: s.size, buf: make([]byte, cleanBytes)}
 	for pos := int64(0); pos < s.size; {
 		raw, h, err := r.at(pos)
 		if err == nil {

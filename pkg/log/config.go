@@ -32,6 +32,9 @@ type Config struct {
 	// that is not wanted.
 	WallMillis func() int64
 
+	// Files holds the open files of sealed segments, for all logs that share it; nil is one of the log's own.
+	Files *Files
+
 	// StartOffset is the log start that was last known, from log-start-offset-checkpoint. The log begins
 	// there or at its first segment, whichever is later. An empty directory begins there.
 	StartOffset ident.Offset
@@ -58,6 +61,9 @@ func (c Config) withDefaults() (Config, error) {
 		return c, err
 	}
 	setDefault(&c.ProducerExpirationMs, 24*60*60*1000)
+	if c.Files == nil {
+		c.Files = NewFiles(defaultOpenFiles, defaultIndexBytes)
+	}
 	if c.StartOffset < 0 || c.RecoveryPoint < 0 || c.CleanOffset < 0 {
 		return c, fmt.Errorf("start offset %d, recovery point %d, clean offset %d: want 0 or more", c.StartOffset, c.RecoveryPoint, c.CleanOffset)
 	}

@@ -226,10 +226,16 @@ func (l *Log) checkUnscanned(known []Damage, scanFrom int, clean bool, rec *Reco
 	if l.cfg.StopOnCorruption {
 		return nil
 	}
-	last := l.active()
+	last, same := l.active(), false
+	if clean {
+		var err error
+		if same, err = l.segmentsAsClosed(); err != nil {
+			return err
+		}
+	}
 	for _, s := range l.segments[:scanFrom] {
 		suspect := slices.ContainsFunc(known, func(d Damage) bool { return d.From < s.next && d.To > s.base })
-		if !suspect && s != last {
+		if !suspect && s != last && !same {
 			ends, err := l.endsWhereTheNextBegins(s)
 			if err != nil {
 				return err
@@ -260,7 +266,15 @@ func (l *Log) endsWhereTheNextBegins(s *segment) (bool, error) {
 	}
 	buf := lookUpBuffers.Get().(*[]byte)
 	defer lookUpBuffers.Put(buf)
-	r := headerReader{f: s.file, size: s.size, buf: *buf}
+	f, err := s.acquire()
+	if errors.Is(err, errFileMissing) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer f.release()
+	r := headerReader{f: f.file, size: s.size, buf: *buf}
 	end := s.base
 	for pos < s.size {
 		h, err := r.at(pos)
@@ -306,5 +320,5 @@ func (s *segment) lastIndexed() (int64, error) {
 }
 
 func isCorrupt(err error) bool {
-	return errors.Is(err, batch.ErrCorrupt) || errors.Is(err, batch.ErrTruncated) || errors.Is(err, io.ErrUnexpectedEOF)
+	return errors.Is(err, batch.ErrCorrupt) || errors.Is(err, batch.ErrTruncated) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, errFileMissing)
 }

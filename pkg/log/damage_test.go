@@ -105,7 +105,12 @@ func TestEveryFlippedBitOfASealedSegmentCostsItsBatchOnly(t *testing.T) {
 	l, _ := mustOpen(t, whole, small)
 	batchAt := map[int64]ident.Offset{} // position -> base offset of the batch that it is in
 	s := l.segments[1]
-	r := headerReader{f: s.file, size: s.size, buf: make([]byte, scanBytes)}
+	f, err := s.acquire()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.release()
+	r := headerReader{f: f.file, size: s.size, buf: make([]byte, scanBytes)}
 	for pos := int64(0); pos < size; {
 		h, err := r.at(pos)
 		if err != nil {

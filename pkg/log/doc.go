@@ -5,6 +5,7 @@
 // A Log has one owner that writes, under a lock of its own; Read, StartOffset, EndOffset and FlushedOffset may
 // run beside it. What readers see is one immutable view that is replaced with every change. Positions are
 // explicit everywhere: no mmap, no file position.
+// The files of sealed segments, and their indexes in memory, are there only while they are read (Files).
 //
 // What is written is durable once Flush has returned an offset beyond it. A write or sync that fails poisons
 // the log: all later writes return that first error, since nothing is known of what the disk holds.

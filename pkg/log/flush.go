@@ -29,7 +29,8 @@ type PendingFlush struct {
 	records     int64
 	bytes       int64
 	truncations int
-	segments    []*segment // one reference each
+	segments    []*segment // pinned until the flush has ended
+	files       []*handle  // of these segments, one reference each
 	indexes     []string   // index files and producer snapshots
 	syncDir     bool
 	epochs      []byte // content of leader-epoch-checkpoint, nil when it need not be written
@@ -70,8 +71,10 @@ func (l *Log) BeginFlush() (*PendingFlush, error) {
 	f.records = int64(f.upTo - l.FlushedOffset())
 	l.unflushedBytes = 0
 	for _, s := range l.segments {
-		if s.dirty && s.acquire() {
-			f.segments = append(f.segments, s)
+		if s.dirty {
+			h := s.pinned.Load()
+			h.refs.Add(1)
+			f.segments, f.files = append(f.segments, s), append(f.files, h)
 			s.dirty = false
 		}
 		if s.indexDirty {
@@ -109,8 +112,8 @@ func (f *PendingFlush) Sync() error {
 }
 
 func (f *PendingFlush) sync() error {
-	for _, s := range f.segments {
-		if err := s.file.Sync(); err != nil {
+	for _, h := range f.files {
+		if err := h.file.Sync(); err != nil {
 			return err
 		}
 	}
@@ -134,8 +137,15 @@ func (f *PendingFlush) sync() error {
 // EndFlush notes the outcome of Sync and returns the offset up to which the log is durable. An error poisons it.
 func (l *Log) EndFlush(f *PendingFlush, syncErr error) (ident.Offset, error) {
 	l.pending = slices.DeleteFunc(l.pending, func(p *PendingFlush) bool { return p == f })
-	for _, s := range f.segments {
-		s.release()
+	for _, h := range f.files {
+		h.release()
+	}
+	if syncErr == nil {
+		for _, s := range f.segments {
+			if s != l.active() && !s.dirty && !l.syncing(s) {
+				s.unpin()
+			}
+		}
 	}
 	if f.truncations != l.truncations && f.epochs != nil {
 		l.epochsDirty = true // an older table may have been written over the truncated one
@@ -150,6 +160,11 @@ func (l *Log) EndFlush(f *PendingFlush, syncErr error) (ident.Offset, error) {
 		l.flushed.Store(max(l.flushed.Load(), int64(f.upTo)))
 	}
 	return l.FlushedOffset(), nil
+}
+
+// syncing says whether a flush of the segment is under way.
+func (l *Log) syncing(s *segment) bool {
+	return slices.ContainsFunc(l.pending, func(f *PendingFlush) bool { return slices.Contains(f.segments, s) })
 }
 
 // syncFile syncs a file by name. One that was removed meanwhile, with its segment, needs no sync.

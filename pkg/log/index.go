@@ -43,6 +43,12 @@ func newIndexes(offsets []offsetEntry, times []timeEntry) *indexes {
 	return x
 }
 
+// bytes is about how much memory they take.
+func (x *indexes) bytes() int64 {
+	const entry, fixed = 16, 200 // a time entry is padded
+	return int64(cap(*x.offsets.Load()))*offsetEntryBytes + int64(cap(*x.times.Load()))*entry + fixed
+}
+
 func (x *indexes) addOffset(e offsetEntry) {
 	entries := *x.offsets.Load()
 	if n := len(entries); n > 0 && (e.rel <= entries[n-1].rel || e.pos <= entries[n-1].pos) {

@@ -150,7 +150,7 @@ func (l *Log) Close() error {
 		err = l.closeCleanly()
 	}
 	for _, s := range l.segments {
-		s.release()
+		s.drop()
 	}
 	l.err = fmt.Errorf("log %s: %w", l.dir, ErrClosed)
 	return err
@@ -167,7 +167,7 @@ func (l *Log) Abandon() {
 	l.syncs.err = closed
 	l.syncs.mu.Unlock()
 	for _, s := range l.segments {
-		s.release()
+		s.drop()
 	}
 	l.err = closed
 }
@@ -178,6 +178,9 @@ func (l *Log) closeCleanly() error {
 		return l.poison("write index", err)
 	}
 	l.dirDirty = true
+	if err := l.writeSegments(); err != nil {
+		return l.poison("write "+SegmentCheckpointFile, err)
+	}
 	if err := l.producers.writeSnapshot(a.next); err != nil {
 		return l.poison("write producer snapshot", err)
 	}

@@ -7,28 +7,34 @@ import (
 
 	"github.com/highwater-io/highwater/pkg/batch"
 	"github.com/highwater-io/highwater/pkg/ident"
+	"github.com/highwater-io/highwater/pkg/vfs"
 )
 
 // errIndexWrong says that an entry of an index leads to where it can't belong: a file of it is damaged.
 var errIndexWrong = errors.New("index does not fit the batches")
 
-// lookUp calls look with the segment's indexes and, when they prove wrong, once more with new ones that are made
+// lookUp calls look with the segment's file and indexes and, when they prove wrong, once more with new ones that are made
 // from the batches. Index files have no checksum: whoever follows an entry checks that it leads to a batch that the
 // entry can mean. Safe beside the owner.
-func (s *segment) lookUp(size int64, look func(x *indexes) error) error {
+func (s *segment) lookUp(size int64, look func(f vfs.File, x *indexes) error) error {
+	h, err := s.acquire()
+	if err != nil {
+		return err
+	}
+	defer h.release()
 	x, err := s.index(size)
 	if err != nil {
 		return err
 	}
-	if err = look(x); !errors.Is(err, errIndexWrong) {
+	if err = look(h.file, x); !errors.Is(err, errIndexWrong) {
 		return err
 	}
 	if x, err = s.scanIndexes(size); err != nil {
 		return err
 	}
-	s.loaded.Store(x)
-	if err = look(x); errors.Is(err, errIndexWrong) {
-		err = fmt.Errorf("%s: %w: %w", s.file.Name(), batch.ErrCorrupt, err)
+	s.replaceIndex(x)
+	if err = look(h.file, x); errors.Is(err, errIndexWrong) {
+		err = fmt.Errorf("%s: %w: %w", h.file.Name(), batch.ErrCorrupt, err)
 	}
 	return err
 }
@@ -42,17 +48,17 @@ func (s *segment) fits(h batch.Header) bool {
 // locate returns the position of the batch that holds offset o, or of the first one after it; size when there
 // is none. base is that batch's base offset.
 func (s *segment) locate(size int64, o ident.Offset) (pos int64, base ident.Offset, err error) {
-	err = s.lookUp(size, func(x *indexes) error {
-		pos, base, err = s.locateBy(x, size, o)
+	err = s.lookUp(size, func(f vfs.File, x *indexes) error {
+		pos, base, err = s.locateBy(f, x, size, o)
 		return err
 	})
 	return pos, base, err
 }
 
-func (s *segment) locateBy(x *indexes, size int64, o ident.Offset) (pos int64, base ident.Offset, err error) {
+func (s *segment) locateBy(f vfs.File, x *indexes, size int64, o ident.Offset) (pos int64, base ident.Offset, err error) {
 	buf := lookUpBuffers.Get().(*[]byte)
 	defer lookUpBuffers.Put(buf)
-	r := headerReader{f: s.file, size: size, buf: *buf, least: s.base}
+	r := headerReader{f: f, size: size, buf: *buf, least: s.base}
 	if o > s.base {
 		pos = x.floor(relative(s.base, o))
 	}
@@ -77,10 +83,10 @@ func (s *segment) locateBy(x *indexes, size int64, o ident.Offset) (pos int64, b
 // endBefore returns the offset behind the last batch that lies before pos, a batch boundary; the segment's base when
 // there is none.
 func (s *segment) endBefore(size, pos int64) (end ident.Offset, err error) {
-	err = s.lookUp(size, func(x *indexes) error {
+	err = s.lookUp(size, func(f vfs.File, x *indexes) error {
 		buf := lookUpBuffers.Get().(*[]byte)
 		defer lookUpBuffers.Put(buf)
-		r := headerReader{f: s.file, size: pos, buf: *buf}
+		r := headerReader{f: f, size: pos, buf: *buf}
 		end = s.base
 		at := x.floorPos(pos - 1)
 		list := s.damage()

@@ -211,7 +211,7 @@ func TestLogWithGapsAgainstAModel(t *testing.T) { runAgainstModel(t, true) }
 
 func runAgainstModel(t *testing.T, gaps bool) {
 	rapid.Check(t, func(t *rapid.T) {
-		m := &logMachine{gaps: gaps, mem: vfs.NewMem(), cfg: Config{Settings: Settings{SegmentBytes: 900, IndexIntervalBytes: 150, IndexBytes: 64}}}
+		m := &logMachine{gaps: gaps, mem: vfs.NewMem(), cfg: Config{Settings: Settings{SegmentBytes: 900, IndexIntervalBytes: 150, IndexBytes: 64}, Files: NewFiles(2, 500)}}
 		m.open(t, false)
 		t.Repeat(m.actions())
 	})
@@ -295,7 +295,7 @@ func converge(t *rapid.T, leader, follower *Log) {
 }
 
 func TestReadersMayRunBesideTheWriter(t *testing.T) {
-	l, _ := newLog(t, Config{Settings: Settings{SegmentBytes: 700, IndexIntervalBytes: 100}})
+	l, _ := newLog(t, Config{Settings: Settings{SegmentBytes: 700, IndexIntervalBytes: 100}, Files: NewFiles(2, 500)})
 	done := make(chan struct{})
 	failed := make(chan error, 4)
 	for range 4 {
@@ -336,6 +336,9 @@ func TestReadersMayRunBesideTheWriter(t *testing.T) {
 	}
 	for i := range 2000 {
 		mustAppend(t, l, ident.Epoch(i/100), 1, 100)
+		if i%7 == 6 {
+			mustFlush(t, l)
+		}
 		if i%50 == 49 {
 			if err := l.SetStartOffset(l.EndOffset() - 20); err != nil {
 				t.Fatal(err)

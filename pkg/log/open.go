@@ -27,7 +27,7 @@ func Open(fsys vfs.FS, dir string, cfg Config) (*Log, Recovery, error) {
 	l := &Log{fsys: fsys, dir: dir, cfg: cfg, producers: newProducers(fsys, dir)}
 	if err := l.open(&rec); err != nil {
 		for _, s := range l.segments {
-			s.release()
+			s.drop()
 		}
 		return nil, rec, fmt.Errorf("open log %s: %w", dir, err)
 	}
@@ -56,7 +56,12 @@ func (l *Log) open(rec *Recovery) error {
 	if err != nil {
 		return err
 	}
-	clean := l.cfg.CleanShutdown && l.loadClean(rec)
+	clean := false
+	if l.cfg.CleanShutdown {
+		if clean, err = l.loadClean(rec); err != nil {
+			return err
+		}
+	}
 	scanFrom := len(l.segments)
 	if !clean {
 		scanFrom = l.firstToScan()
@@ -93,7 +98,7 @@ func makeDir(fsys vfs.FS, dir string) error {
 	return fsys.SyncDir(parent)
 }
 
-// list opens the segments and notes the producer snapshots; leftovers of a crash are removed.
+// list notes the segments, without opening them, the producer snapshots; leftovers of a crash are removed.
 func (l *Log) list(rec *Recovery) error {
 	entries, err := l.fsys.ReadDir(l.dir)
 	if err != nil {
@@ -128,10 +133,12 @@ func (l *Log) list(rec *Recovery) error {
 		}
 	}
 	for _, base := range bases {
-		s, err := l.openSegment(base)
+		s := l.newSegment(base)
+		info, err := l.fsys.Stat(s.path(logSuffix))
 		if err != nil {
 			return err
 		}
+		s.size = info.Size()
 		l.segments = append(l.segments, s)
 	}
 	for i, s := range l.segments[:max(0, len(l.segments)-1)] {
@@ -144,8 +151,8 @@ func (l *Log) openEmpty(rec *Recovery) error {
 	if err := l.removeSnapshotsAbove(-1); err != nil {
 		return err
 	}
-	s, err := l.createSegment(l.cfg.StartOffset)
-	if err != nil {
+	s := l.newActive(l.cfg.StartOffset)
+	if err := s.create(); err != nil {
 		return err
 	}
 	l.segments = []*segment{s}
@@ -153,7 +160,7 @@ func (l *Log) openEmpty(rec *Recovery) error {
 	l.epochs = &epoch.Table{}
 	l.flushed.Store(int64(l.start))
 	l.publish(true)
-	if err := s.file.Sync(); err != nil {
+	if err := s.file().Sync(); err != nil {
 		return err
 	}
 	// The file may tell of a log that was truncated away.
@@ -166,33 +173,36 @@ func (l *Log) openEmpty(rec *Recovery) error {
 
 // loadClean takes the files as Close left them. It reports false when they are not as they should be, and the
 // log is to be recovered.
-func (l *Log) loadClean(rec *Recovery) bool {
+func (l *Log) loadClean(rec *Recovery) (bool, error) {
 	for i, s := range l.segments[:len(l.segments)-1] {
 		if s.size == 0 && !l.mayBegin(l.segments[i+1].base, s.base) {
 			rec.note("segment %d is empty though followed by %d: recovering after a clean shutdown", s.base, l.segments[i+1].base)
-			return false
+			return false, nil
 		}
 	}
-	last := l.segments[len(l.segments)-1]
+	last := l.active()
+	if err := last.pin(); err != nil {
+		return false, err
+	}
 	if x, err := last.readIndexes(last.size); err == nil {
-		if err := last.loadTail(x); err == nil {
+		if err := last.loadTail(last.file(), x); err == nil {
 			last.loaded.Store(x)
-			return true
+			return true, nil
 		}
 	}
 	// The indexes are at fault, or the batches. The scan will tell.
 	x, err := last.scanIndexes(last.size)
 	if err == nil {
-		err = last.loadTail(x)
+		err = last.loadTail(last.file(), x)
 	}
 	if err != nil {
 		rec.note("recovering after a clean shutdown: %v", err)
-		return false
+		return false, nil
 	}
 	last.loaded.Store(x)
 	rec.RebuiltIndexes = append(rec.RebuiltIndexes, last.base)
 	rec.note("index of segment %d was missing or wrong", last.base)
-	return true
+	return true, nil
 }
 
 // firstToScan is the first segment that is not wholly below the recovery point; the last one in any case. One that
@@ -233,7 +243,12 @@ func (l *Log) loadEpochs(table *epoch.Table, scanFrom int) error {
 }
 
 func (l *Log) readEpochsOf(s *segment) error {
-	r := headerReader{f: s.file, size: s.size, buf: make([]byte, scanBytes)}
+	f, err := s.acquire()
+	if err != nil {
+		return err
+	}
+	defer f.release()
+	r := headerReader{f: f.file, size: s.size, buf: make([]byte, scanBytes)}
 	list := s.damage()
 	for pos := skipBad(list, 0); pos < s.size; pos = skipBad(list, pos) {
 		h, err := r.at(pos)

@@ -266,7 +266,12 @@ func (l *Log) replayProducers(s *segment, from ident.Offset) error {
 			return err
 		}
 	}
-	r := headerReader{f: s.file, size: s.size, buf: make([]byte, scanBytes)}
+	f, err := s.acquire()
+	if err != nil {
+		return err
+	}
+	defer f.release()
+	r := headerReader{f: f.file, size: s.size, buf: make([]byte, scanBytes)}
 	list := s.damage()
 	for pos = skipBad(list, pos); pos < s.size; pos = skipBad(list, pos) {
 		h, err := r.at(pos)
@@ -277,7 +282,7 @@ func (l *Log) replayProducers(s *segment, from ident.Offset) error {
 			var raw []byte
 			if h.IsControl() {
 				raw = make([]byte, h.Size())
-				if err := readFull(s.file, raw, pos); err != nil {
+				if err := readFull(f.file, raw, pos); err != nil {
 					return err
 				}
 			}

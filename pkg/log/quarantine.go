@@ -65,7 +65,14 @@ func (l *Log) Quarantine() (Quarantined, error) {
 	}
 	l.takeBackFlushed()
 	gone := l.segments[keep:]
+	next := l.newActive(end)
+	l.segments = append(l.segments[:keep:keep], next)
+	l.flushed.Store(min(l.flushed.Load(), int64(end)))
+	l.clean = min(l.clean, end)
+	// Readers first: names of what they look at must not change under them.
+	l.publish(true)
 	for i := len(gone) - 1; i >= 0; i-- { // the last first: a crash leaves a log without gaps
+		gone[i].drop()
 		if err := gone[i].quarantine(); err != nil {
 			return q, l.poison("quarantine segment", err)
 		}
@@ -75,18 +82,10 @@ func (l *Log) Quarantine() (Quarantined, error) {
 	if err := l.fsys.SyncDir(l.dir); err != nil {
 		return q, l.poison("sync directory", err)
 	}
-	next, err := l.createSegment(end)
-	if err != nil {
+	if err := next.create(); err != nil {
 		return q, l.poison("create segment", err)
 	}
-	l.segments = append(l.segments[:keep:keep], next)
-	l.flushed.Store(min(l.flushed.Load(), int64(end)))
-	l.clean = min(l.clean, end)
-	l.publish(true)
-	for _, s := range gone {
-		s.release()
-	}
-	if err := next.file.Sync(); err != nil {
+	if err := next.file().Sync(); err != nil {
 		return q, l.poison("sync", err)
 	}
 	if err := l.removeSnapshotsAbove(end); err != nil {
@@ -109,7 +108,7 @@ func (s *segment) hasDamage() bool {
 
 // quarantine renames the segment's file. Its indexes are made again from it, should anybody want to look.
 func (s *segment) quarantine() error {
-	if err := s.fsys.Rename(s.path(logSuffix), s.path(logSuffix+quarantineSuffix)); err != nil {
+	if err := renameIfThere(s.fsys, s.path(logSuffix), s.path(logSuffix+quarantineSuffix)); err != nil {
 		return err
 	}
 	for _, suffix := range []string{indexSuffix, timeIndexSuffix} {

@@ -27,13 +27,13 @@ type Range struct {
 	Pos  int64
 	Len  int
 
-	segment *segment
+	handle *handle
 }
 
 // Release gives the ranges back. It must be called once.
 func (c *Chunk) Release() {
 	for i := range c.Ranges {
-		c.Ranges[i].segment.release()
+		c.Ranges[i].handle.release()
 	}
 	c.Ranges = nil
 }
@@ -57,15 +57,29 @@ func (c *Chunk) AppendTo(dst []byte) ([]byte, error) {
 // ErrOffsetOutOfRange says that from is below the log's start or beyond its end, ErrCorrupt that the log is
 // damaged there: a CorruptError when that is new. What is whole before and after damage is read.
 func (l *Log) Read(from ident.Offset, maxBytes int, below ident.Offset, minOne bool) (Chunk, error) {
+	var c Chunk
+	err := l.onView(func(v *view) (err error) {
+		c, err = l.read(v, from, int64(maxBytes), below, minOne)
+		return err
+	})
+	return c, err
+}
+
+// onView calls f with what readers see, and again as long as that is overtaken while it runs.
+func (l *Log) onView(f func(v *view) error) error {
 	for {
-		c, err := l.read(l.view.Load(), from, int64(maxBytes), below, minOne)
+		v := l.view.Load()
+		err := f(v)
 		if !errors.Is(err, errSegmentGone) {
-			return c, err
+			return err
+		}
+		if l.view.Load() == v {
+			return fmt.Errorf("log %s: %w", l.dir, ErrClosed)
 		}
 	}
 }
 
-// errSegmentGone says that the view was overtaken: a segment of it has been removed and closed.
+// errSegmentGone says that the view was overtaken: a segment of it has been dropped.
 var errSegmentGone = errors.New("segment is gone")
 
 func (l *Log) read(v *view, from ident.Offset, maxBytes int64, below ident.Offset, minOne bool) (c Chunk, err error) {
@@ -92,11 +106,12 @@ func (l *Log) read(v *view, from ident.Offset, maxBytes int64, below ident.Offse
 		if s.size == 0 || s.next <= from {
 			continue
 		}
-		if s.base >= below {
+		if s.base >= below || c.Bytes > 0 && int64(c.Bytes) >= maxBytes {
 			break
 		}
-		if !s.acquire() {
-			return c, errSegmentGone
+		h, err := s.acquire()
+		if err != nil {
+			return c, l.readError(s.segment, err)
 		}
 		piece := piece{segmentView: s, below: below,
 			maxBytes: maxBytes - int64(c.Bytes), minOne: minOne && c.Bytes == 0}
@@ -109,7 +124,7 @@ func (l *Log) read(v *view, from ident.Offset, maxBytes int64, below ident.Offse
 			err = piece.findEnd()
 		}
 		if err != nil || piece.end == piece.start {
-			s.release()
+			h.release()
 			if err == nil && piece.start == s.size {
 				continue // nothing in it from there on: compaction, by Kafka, has dropped its end
 			}
@@ -118,7 +133,7 @@ func (l *Log) read(v *view, from ident.Offset, maxBytes int64, below ident.Offse
 		if len(c.Ranges) == 0 {
 			c.First = piece.first
 		}
-		c.Ranges = append(c.Ranges, Range{File: s.file, Pos: piece.start, Len: int(piece.end - piece.start), segment: s.segment})
+		c.Ranges = append(c.Ranges, Range{File: h.file, Pos: piece.start, Len: int(piece.end - piece.start), handle: h})
 		c.Bytes += int(piece.end - piece.start)
 		c.Next = piece.next
 		if piece.end < s.size {
@@ -131,13 +146,13 @@ func (l *Log) read(v *view, from ident.Offset, maxBytes int64, below ident.Offse
 func (l *Log) readError(s *segment, err error) error {
 	var corrupt *CorruptError
 	switch {
-	case err == nil:
-		return nil
+	case err == nil, errors.Is(err, errSegmentGone):
+		return err
 	case errors.As(err, &corrupt):
 		return err
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return fmt.Errorf("log %s: %w: truncated meanwhile: %w", l.dir, ErrOffsetOutOfRange, err)
-	case errors.Is(err, batch.ErrCorrupt), errors.Is(err, batch.ErrTruncated):
+	case errors.Is(err, batch.ErrCorrupt), errors.Is(err, batch.ErrTruncated), errors.Is(err, errFileMissing):
 		return &CorruptError{l.dir, s.base, err}
 	}
 	return fmt.Errorf("log %s: %w", l.dir, err)
@@ -171,13 +186,13 @@ func (p *piece) findEnd() error {
 }
 
 // findEndBy is led by the index, so that few headers are read.
-func (p *piece) findEndBy(x *indexes) error {
+func (p *piece) findEndBy(f vfs.File, x *indexes) error {
 	// All batches before an index entry end before its offset.
 	p.end, p.next = p.start, p.first
 	p.end = max(p.start, min(x.floorPos(p.start+p.maxBytes), x.floor(relative(p.base, min(p.below, p.segmentView.next)))))
 	buf := lookUpBuffers.Get().(*[]byte)
 	defer lookUpBuffers.Put(buf)
-	r := headerReader{f: p.file, size: p.size, buf: *buf, least: p.base}
+	r := headerReader{f: f, size: p.size, buf: *buf, least: p.base}
 	list := p.damage()
 	for indexed := p.end > p.start; p.end < p.size; indexed = false {
 		if b := stopsAt(list, p.end); b != nil && p.end > p.start {
@@ -192,7 +207,7 @@ func (p *piece) findEndBy(x *indexes) error {
 			return err
 		}
 		if h.NextOffset() > p.segmentView.next {
-			return fmt.Errorf("%s at %d: %w: offsets %d to %d, but the segment ends at %d", p.file.Name(), p.end, batch.ErrCorrupt, h.BaseOffset, h.LastOffset(), p.segmentView.next)
+			return fmt.Errorf("%s at %d: %w: offsets %d to %d, but the segment ends at %d", f.Name(), p.end, batch.ErrCorrupt, h.BaseOffset, h.LastOffset(), p.segmentView.next)
 		}
 		if p.end > p.start {
 			p.next = min(h.BaseOffset, p.below)

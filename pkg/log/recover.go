@@ -28,6 +28,9 @@ func (l *Log) recover(from int, table *epoch.Table, rec *Recovery) error {
 		if i < len(l.segments)-1 {
 			files = newIndexCheck(s, s.size)
 		}
+		if err := s.pin(); err != nil {
+			return err
+		}
 		torn, err := l.scan(i, x, files, table, rec)
 		if err != nil {
 			return err
@@ -43,6 +46,13 @@ func (l *Log) recover(from int, table *epoch.Table, rec *Recovery) error {
 			if err := l.checkIndexFiles(s, files, rec); err != nil {
 				return err
 			}
+			// Not before what was read is durable may anybody build on it: until now it may be page cache only.
+			if err := s.file().Sync(); err != nil {
+				return err
+			}
+			s.dirty = false
+			s.unpinIndex()
+			s.unpin()
 		}
 	}
 	return l.sealDamagedTail(rec)
@@ -62,13 +72,13 @@ func (l *Log) mayFollow(base, end ident.Offset) bool {
 	return base == end || base > end && !l.cfg.StopOnCorruption
 }
 
-// scan reads all batches of a segment and checks them. Its extent afterwards is what is valid of it and what is
+// scan reads all batches of a pinned segment and checks them. Its extent afterwards is what is valid of it and what is
 // damaged. It returns where a crash has torn it.
 func (l *Log) scan(i int, x *indexes, files *indexCheck, table *epoch.Table, rec *Recovery) (torn *bad, err error) {
 	s, size := l.segments[i], l.segments[i].size
-	s.size, s.next, s.maxTS, s.sinceIndex = 0, s.base, -1, 0
+	s.size, s.next, s.maxTS, s.maxKnown, s.sinceIndex = 0, s.base, -1, true, 0
 	latest, _ := l.epochs.Latest()
-	c := checker{f: s.file, base: s.base, size: size, limit: noOffset, gaps: l.mayFollow(1, 0), following: l.epochBehind(s), next: s.base, epoch: latest}
+	c := checker{f: s.file(), base: s.base, size: size, limit: noOffset, gaps: l.mayFollow(1, 0), following: l.epochBehind(s), next: s.base, epoch: latest}
 	if i < len(l.segments)-1 {
 		c.limit = l.segments[i+1].base
 	}
@@ -196,9 +206,13 @@ func (l *Log) sealDamagedTail(rec *Recovery) error {
 	if err := a.writeIndexes(); err != nil {
 		return err
 	}
-	next, err := l.createSegment(end)
-	if err != nil {
+	next := l.newActive(end)
+	if err := next.create(); err != nil {
 		return err
+	}
+	a.unpinIndex()
+	if !a.dirty {
+		a.unpin()
 	}
 	l.dirDirty = true
 	l.segments = append(l.segments, next)
@@ -208,9 +222,9 @@ func (l *Log) sealDamagedTail(rec *Recovery) error {
 // restoreFileSize checks that the file is as long as it was when it was opened: somebody else at work on it is
 // no damage.
 func (l *Log) restoreFileSize(s *segment, size int64) error {
-	now, err := s.file.Size()
+	now, err := s.file().Size()
 	if err == nil && now != size {
-		err = fmt.Errorf("%s changed from %d to %d bytes while it was read", s.file.Name(), size, now)
+		err = fmt.Errorf("%s changed from %d to %d bytes while it was read", s.file().Name(), size, now)
 	}
 	return err
 }
@@ -270,8 +284,14 @@ func (r *batchReader) fill(pos int64, n int) error {
 // cut ends the log where a crash has torn segment i.
 func (l *Log) cut(i int, d *bad, rec *Recovery) error {
 	s := l.segments[i]
-	size, err := s.file.Size()
+	if err := s.pin(); err != nil {
+		return err
+	}
+	size, err := s.file().Size()
 	if err != nil {
+		return err
+	}
+	if _, err := s.pinIndex(); err != nil {
 		return err
 	}
 	rec.CutAt, rec.CutBytes = d.from, size-d.pos
@@ -286,11 +306,11 @@ func (l *Log) cut(i int, d *bad, rec *Recovery) error {
 		return err
 	}
 	l.segments = l.segments[: i+1 : i+1]
-	if err := s.file.Truncate(d.pos); err != nil {
+	if err := s.file().Truncate(d.pos); err != nil {
 		return err
 	}
 	s.size = d.pos
-	return s.file.Sync()
+	return s.file().Sync()
 }
 
 // isTorn says whether damage is what a crash leaves of a write that was not yet flushed.
@@ -312,7 +332,7 @@ func isTorn(s *segment, pos, size int64) (bool, error) {
 		return true, nil
 	}
 	head := make([]byte, batch.HeaderSize)
-	if err := readFull(s.file, head, pos); err != nil {
+	if err := readFull(s.file(), head, pos); err != nil {
 		return false, err
 	}
 	var end int64
@@ -343,7 +363,7 @@ func hasZeroSector(s *segment, pos, end int64) (bool, error) {
 	for pos < end {
 		// Reads stay aligned to sectors after the first.
 		n := min(end-pos, int64(len(buf))-pos%sectorBytes)
-		if err := readFull(s.file, buf[:n], pos); err != nil {
+		if err := readFull(s.file(), buf[:n], pos); err != nil {
 			return false, err
 		}
 		for rest := buf[:n]; len(rest) > 0; {
@@ -360,11 +380,11 @@ func hasZeroSector(s *segment, pos, end int64) (bool, error) {
 // findBatch returns the position of the first valid batch at or after pos, -1 when there is none.
 func findBatch(s *segment, pos, size int64) (int64, error) {
 	const magicAt = 16
-	r := batchReader{f: s.file, size: size}
+	r := batchReader{f: s.file(), size: size}
 	buf := make([]byte, scanBytes)
 	for size-pos >= batch.HeaderSize {
 		n := min(size-pos, int64(len(buf)))
-		if err := readFull(s.file, buf[:n], pos); err != nil {
+		if err := readFull(s.file(), buf[:n], pos); err != nil {
 			return -1, err
 		}
 		tries := n - batch.HeaderSize + 1

@@ -89,11 +89,14 @@ func (l *Log) isExpired(s *segment, nowMs, ms int64) (bool, error) {
 	if s.size == 0 {
 		return true, nil // Kafka's cleaner may leave it so
 	}
-	largest, _, err := s.largestTimestamp(s.size)
-	if err != nil {
-		return false, l.readError(s, err)
+	if !s.maxKnown {
+		largest, at, err := s.largestTimestamp(s.size)
+		if err != nil {
+			return false, l.readError(s, err)
+		}
+		s.maxTS, s.maxTSOffset, s.maxKnown = largest, at, true
 	}
-	return largest >= 0 && nowMs-largest > ms, nil
+	return s.maxTS >= 0 && nowMs-s.maxTS > ms, nil
 }
 
 // dropFirst removes the first n segments, the oldest first, so that a crash leaves a log without gaps.
@@ -102,10 +105,10 @@ func (l *Log) dropFirst(n int) error {
 	l.segments = append([]*segment(nil), l.segments[n:]...)
 	l.publish(true)
 	for _, s := range gone {
+		s.drop()
 		if err := s.remove(); err != nil {
 			return l.poison("remove segment", err)
 		}
-		s.release()
 	}
 	if err := l.removeSnapshotsBelow(l.segments[0].base); err != nil {
 		return l.poison("remove producer snapshot", err)

@@ -5,6 +5,7 @@ import (
 	"math"
 	"path/filepath"
 
+	"github.com/highwater-io/highwater/pkg/batch"
 	"github.com/highwater-io/highwater/pkg/ident"
 )
 
@@ -31,9 +32,13 @@ func (l *Log) Roll() error {
 			return err
 		}
 	}
-	next, err := l.createSegment(sealed.next)
-	if err != nil {
+	next := l.newActive(sealed.next)
+	if err := next.create(); err != nil {
 		return l.poison("create segment", err)
+	}
+	sealed.unpinIndex()
+	if !sealed.dirty && !l.syncing(sealed) {
+		sealed.unpin()
 	}
 	l.dirDirty = true
 	l.segments = append(l.segments[:len(l.segments):len(l.segments)], next)
@@ -86,7 +91,12 @@ func (l *Log) age(a *segment, ts int64) (int64, error) {
 // firstTimestamp is the largest timestamp of a segment's first batch, -1 when it has none.
 func (l *Log) firstTimestamp(s *segment) (int64, error) {
 	if pos := skipBad(s.damage(), 0); !s.firstKnown && pos < s.size {
-		r := headerReader{f: s.file, size: s.size, buf: make([]byte, lookUpBytes)}
+		f, err := s.acquire()
+		if err != nil {
+			return 0, err
+		}
+		defer f.release()
+		r := headerReader{f: f.file, size: s.size, buf: make([]byte, batch.HeaderSize)}
 		h, err := r.at(pos)
 		switch {
 		case isCorrupt(err):

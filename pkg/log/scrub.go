@@ -23,7 +23,7 @@ type scrubState struct {
 
 // Scrub is a part of the check of a log, between BeginScrub and EndScrub.
 type Scrub struct {
-	segment     *segment // one reference
+	segment     *segment
 	checker     *checker
 	limit       int64
 	truncations int
@@ -67,7 +67,7 @@ func (l *Log) BeginScrub(limitBytes int64) *Scrub {
 		return nil
 	}
 	s := l.nextToScrub()
-	if s == nil || !s.acquire() {
+	if s == nil {
 		st.after = 0
 		return nil
 	}
@@ -93,9 +93,9 @@ func (l *Log) nextToScrub() *segment {
 	return nil
 }
 
-// checkerOf makes a checker for what is now in a segment.
+// checkerOf makes a checker for what is now in a segment. It has no file yet.
 func (l *Log) checkerOf(s *segment) *checker {
-	c := &checker{f: s.file, base: s.base, size: s.size, limit: noOffset, gaps: l.mayFollow(1, 0), following: l.epochBehind(s), next: s.base}
+	c := &checker{base: s.base, size: s.size, limit: noOffset, gaps: l.mayFollow(1, 0), following: l.epochBehind(s), next: s.base}
 	if s != l.active() {
 		c.limit = s.next
 	}
@@ -118,7 +118,12 @@ func (l *Log) epochBehind(s *segment) ident.Epoch {
 		return ident.UnknownEpoch
 	}
 	next := l.segments[i]
-	r := headerReader{f: next.file, size: next.size, buf: make([]byte, batch.HeaderSize)}
+	f, err := next.acquire()
+	if err != nil {
+		return ident.UnknownEpoch
+	}
+	defer f.release()
+	r := headerReader{f: f.file, size: next.size, buf: make([]byte, batch.HeaderSize)}
 	if h, err := r.at(0); err == nil && h.BaseOffset == next.base {
 		return h.LeaderEpoch
 	}
@@ -129,6 +134,12 @@ func (l *Log) epochBehind(s *segment) ident.Epoch {
 // meanwhile.
 func (s *Scrub) Run() error {
 	c := s.checker
+	f, err := s.segment.acquire()
+	if err != nil {
+		return err
+	}
+	defer f.release()
+	c.f = f.file
 	from := c.pos
 	for c.pos < c.size {
 		_, damage, err := c.step()
@@ -152,7 +163,6 @@ func (l *Log) EndScrub(s *Scrub, runErr error) (found bool, err error) {
 	st := &l.scrub
 	st.begun = false
 	seg := s.segment
-	defer seg.release()
 	forget := func() { st.segment, st.checker, st.found = nil, nil, nil }
 	if l.err != nil {
 		forget()
@@ -164,8 +174,8 @@ func (l *Log) EndScrub(s *Scrub, runErr error) (found bool, err error) {
 	}
 	if runErr != nil {
 		forget()
-		if errors.Is(runErr, io.ErrUnexpectedEOF) {
-			// The file is shorter than it was when it was opened: what is behind its end is gone.
+		if errors.Is(runErr, io.ErrUnexpectedEOF) || errors.Is(runErr, errFileMissing) {
+			// The file is shorter than it was when it was opened, or gone: so is what was in it.
 			return l.examine(seg)
 		}
 		return false, fmt.Errorf("log %s: check segment %d: %w", l.dir, seg.base, runErr)
@@ -184,12 +194,20 @@ func (l *Log) EndScrub(s *Scrub, runErr error) (found bool, err error) {
 
 // examine checks a segment at once, all of it.
 func (l *Log) examine(s *segment) (found bool, err error) {
-	size, err := s.file.Size()
+	f, err := s.acquire()
+	if errors.Is(err, errFileMissing) {
+		return l.checked(s, 0, s.base, nil)
+	}
+	if err != nil {
+		return false, err
+	}
+	defer f.release()
+	size, err := f.file.Size()
 	if err != nil {
 		return false, err
 	}
 	c := l.checkerOf(s)
-	c.size = min(c.size, size)
+	c.f, c.size = f.file, min(c.size, size)
 	var damage []bad
 	for c.pos < c.size {
 		_, b, err := c.step()

@@ -1,6 +1,7 @@
 package log
 
 import (
+	"container/list"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,20 +13,27 @@ import (
 	"github.com/highwater-io/highwater/pkg/vfs"
 )
 
-// segment is a file of batches and its indexes. All but base, file, interval, refs and the index belongs to the owner;
-// readers get size and end from the view.
+// segment is a file of batches and its indexes. What stands up to gone, and the loaded index, may be used beside the
+// owner; readers get size and end from the view.
 type segment struct {
 	fsys     vfs.FS
+	files    *Files
 	dir      string
 	base     ident.Offset
-	file     vfs.File
-	interval int64        // Settings.IndexIntervalBytes when it was opened
-	refs     atomic.Int32 // one of the log, one of each chunk; at none the file is closed
+	interval int64 // Settings.IndexIntervalBytes when it was opened
+	// pinned is the file of the active segment, and of others as long as they are written or have unsynced bytes. It
+	// can be written, while what Files opens can only be read.
+	pinned atomic.Pointer[handle]
+	// gone: the segment is no longer in the view, and its files may go or be another segment's.
+	gone atomic.Bool
+
+	cachedFile, cachedIndex *list.Element // Files'
 
 	size        int64
 	next        ident.Offset // the offset after the last batch
 	maxTS       int64        // largest timestamp of a batch, -1 when there is none
 	maxTSOffset ident.Offset // last offset of the first batch that has it
+	maxKnown    bool         // maxTS is right, and not only what was appended since the log was opened
 	firstTS     int64        // timestamp of the first batch, when firstKnown
 	firstKnown  bool
 	openedMs    int64 // Config.WallMillis when it was opened
@@ -42,64 +50,70 @@ type segment struct {
 func (s *segment) path(suffix string) string { return filepath.Join(s.dir, fileName(s.base, suffix)) }
 
 func (l *Log) newSegment(base ident.Offset) *segment {
-	s := &segment{fsys: l.fsys, dir: l.dir, base: base, next: base, maxTS: -1, interval: l.cfg.IndexIntervalBytes}
+	s := &segment{fsys: l.fsys, files: l.cfg.Files, dir: l.dir, base: base, next: base, maxTS: -1, interval: l.cfg.IndexIntervalBytes}
 	if l.cfg.WallMillis != nil {
 		s.openedMs = l.cfg.WallMillis()
 	}
 	return s
 }
 
-func (l *Log) createSegment(base ident.Offset) (*segment, error) {
+// newActive is an empty segment whose file is yet to be created.
+func (l *Log) newActive(base ident.Offset) *segment {
 	s := l.newSegment(base)
-	// A file of this name is what a crash left of an earlier segment; Open has seen that it is not needed.
-	f, err := l.fsys.OpenFile(s.path(logSuffix), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o644)
-	if err != nil {
-		return nil, err
-	}
-	s.file = f
-	s.refs.Store(1)
+	s.maxKnown = true
 	s.loaded.Store(newIndexes(nil, nil))
-	return s, nil
+	return s
 }
 
-func (l *Log) openSegment(base ident.Offset) (*segment, error) { return l.openFile(base, logSuffix) }
+// create makes the segment's file. One of this name is what a crash left of an earlier segment; Open has seen that it
+// is not needed.
+func (s *segment) create() error { return s.pinWith(os.O_RDWR | os.O_CREATE | os.O_TRUNC) }
 
-func (l *Log) openFile(base ident.Offset, suffix string) (*segment, error) {
-	s := l.newSegment(base)
-	f, err := l.fsys.OpenFile(s.path(suffix), os.O_RDWR, 0)
-	if err != nil {
-		return nil, err
+// pin opens the segment's file for the owner, who may then write it, until unpin.
+func (s *segment) pin() error {
+	if s.pinned.Load() != nil {
+		return nil
 	}
-	if s.size, err = f.Size(); err != nil {
-		f.Close()
-		return nil, err
-	}
-	s.file = f
-	s.refs.Store(1)
-	return s, nil
+	return s.pinWith(os.O_RDWR)
 }
 
-// acquire takes a reference, unless the segment is gone already.
-func (s *segment) acquire() bool {
-	for {
-		n := s.refs.Load()
-		if n == 0 {
-			return false
-		}
-		if s.refs.CompareAndSwap(n, n+1) {
-			return true
-		}
+func (s *segment) pinWith(flag int) error { return s.pinFile(s.path(logSuffix), flag) }
+
+func (s *segment) pinFile(name string, flag int) error {
+	h, err := s.files.open(s.fsys, name, flag)
+	if err == nil {
+		s.pinned.Store(h)
+	}
+	return err
+}
+
+// unpin gives the file to Files, once all of it is durable and nothing more will be written.
+func (s *segment) unpin() {
+	if h := s.pinned.Load(); h != nil {
+		s.files.keep(s, h)
+		s.pinned.Store(nil)
 	}
 }
 
-func (s *segment) release() {
-	switch n := s.refs.Add(-1); {
-	case n == 0:
-		// Nobody is left to tell of an error, and nothing depends on it: what had to be durable was synced.
-		_ = s.file.Close()
-	case n < 0:
-		panic(fmt.Sprintf("log: segment %s released more often than acquired", s.file.Name()))
+// file is the file of a pinned segment. It belongs to the owner.
+func (s *segment) file() vfs.File { return s.pinned.Load().file }
+
+// drop closes the segment's file, unless somebody reads from it. Nobody finds it in the view any more.
+func (s *segment) drop() {
+	s.gone.Store(true)
+	if h := s.pinned.Swap(nil); h != nil {
+		h.release()
 	}
+	s.files.forget(s)
+}
+
+// acquire returns the segment's file, which the caller releases. It may run beside the owner. errSegmentGone says that
+// the segment was dropped.
+func (s *segment) acquire() (*handle, error) {
+	if h := s.pinned.Load(); h != nil && h.acquire() {
+		return h, nil
+	}
+	return s.files.acquire(s)
 }
 
 // remove unlinks the segment's files. The data goes first: an index alone is removed at the next start, data
@@ -178,6 +192,9 @@ func (s *segment) readIndexes(size int64) (*indexes, error) {
 // the owner.
 func (s *segment) index(size int64) (*indexes, error) {
 	if x := s.loaded.Load(); x != nil {
+		if s.pinned.Load() == nil {
+			s.files.touchIndex(s)
+		}
 		return x, nil
 	}
 	s.loadMu.Lock()
@@ -186,6 +203,9 @@ func (s *segment) index(size int64) (*indexes, error) {
 		return x, nil
 	}
 	x, err := s.readIndexes(size)
+	if s.gone.Load() {
+		return nil, errSegmentGone // what was read may be another segment's
+	}
 	if err != nil {
 		// Whatever is wrong with the files, the batches say it better.
 		if x, err = s.scanIndexes(size); err != nil {
@@ -193,14 +213,48 @@ func (s *segment) index(size int64) (*indexes, error) {
 		}
 	}
 	s.loaded.Store(x)
+	s.files.keepIndex(s, x)
 	return x, nil
 }
 
+// pinIndex returns the segment's index for the owner to change; it is no longer one that may be read again from its
+// files.
+func (s *segment) pinIndex() (*indexes, error) {
+	x, err := s.index(s.size)
+	if err != nil {
+		return nil, err
+	}
+	s.loadMu.Lock()
+	defer s.loadMu.Unlock()
+	s.files.forgetIndex(s)
+	s.loaded.Store(x) // it may have been dropped, and loaded again, since
+	return x, nil
+}
+
+// replaceIndex puts a better index in the place of one that proved wrong.
+func (s *segment) replaceIndex(x *indexes) {
+	s.loadMu.Lock()
+	defer s.loadMu.Unlock()
+	counted := s.files.forgetIndex(s)
+	s.loaded.Store(x)
+	if counted || s.pinned.Load() == nil {
+		s.files.keepIndex(s, x)
+	}
+}
+
+// unpinIndex lets the index be dropped, once its files are written.
+func (s *segment) unpinIndex() { s.files.keepIndex(s, s.loaded.Load()) }
+
 // scanIndexes makes the indexes from the batch headers.
 func (s *segment) scanIndexes(size int64) (*indexes, error) {
+	f, err := s.acquire()
+	if err != nil {
+		return nil, err
+	}
+	defer f.release()
 	shadow := &segment{base: s.base, maxTS: -1, interval: s.interval}
 	x := newIndexes(nil, nil)
-	r := headerReader{f: s.file, size: size, buf: make([]byte, scanBytes)}
+	r := headerReader{f: f.file, size: size, buf: make([]byte, scanBytes)}
 	list := s.damage()
 	for pos := skipBad(list, 0); pos < size; pos = skipBad(list, pos) {
 		h, err := r.at(pos)
@@ -216,8 +270,8 @@ func (s *segment) scanIndexes(size int64) (*indexes, error) {
 
 // loadTail sets the segment's extent from its indexes and the batches behind their last entries. errIndexWrong says
 // that the last time entry is of no batch.
-func (s *segment) loadTail(x *indexes) error {
-	s.maxTS, s.maxTSOffset, s.next, s.sinceIndex = -1, 0, s.base, 0
+func (s *segment) loadTail(f vfs.File, x *indexes) error {
+	s.maxTS, s.maxTSOffset, s.maxKnown, s.next, s.sinceIndex = -1, 0, true, s.base, 0
 	from, last := int64(0), lastTime(x)
 	if last.known {
 		s.maxTS, s.maxTSOffset = last.ts, s.base+ident.Offset(last.rel)
@@ -228,7 +282,7 @@ func (s *segment) loadTail(x *indexes) error {
 		lastEntry = int64(offsets[len(offsets)-1].pos)
 		from = min(from, lastEntry)
 	}
-	r := headerReader{f: s.file, size: s.size, buf: make([]byte, scanBytes)}
+	r := headerReader{f: f, size: s.size, buf: make([]byte, scanBytes)}
 	list := s.damage()
 	for pos := skipBad(list, from); pos < s.size; pos = skipBad(list, pos) {
 		h, err := r.at(pos)
@@ -236,7 +290,7 @@ func (s *segment) loadTail(x *indexes) error {
 			return err
 		}
 		if h.BaseOffset < s.next || !s.fits(h) {
-			return fmt.Errorf("%s at %d: %w: base offset %d after offset %d", s.file.Name(), pos, batch.ErrCorrupt, h.BaseOffset, s.next)
+			return fmt.Errorf("%s at %d: %w: base offset %d after offset %d", f.Name(), pos, batch.ErrCorrupt, h.BaseOffset, s.next)
 		}
 		last.meet(s.base, h)
 		if h.MaxTimestamp > s.maxTS {

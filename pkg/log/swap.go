@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -36,6 +37,12 @@ func (l *Log) swap(c *Clean) error {
 	if err := l.fsys.SyncDir(l.dir); err != nil {
 		return err
 	}
+	// Readers first: names of what they look at must not change under them. What they find now is open by its .swap
+	// name, until it has its own.
+	replaced, err := l.replace(c)
+	if err != nil {
+		return err
+	}
 	var deleted []string
 	for _, g := range c.groups {
 		for _, s := range g.sources {
@@ -61,7 +68,11 @@ func (l *Log) swap(c *Clean) error {
 	if err := l.fsys.SyncDir(l.dir); err != nil {
 		return err
 	}
-	if err := l.replace(c); err != nil {
+	for _, s := range replaced {
+		s.unpinIndex()
+		s.unpin()
+	}
+	if err := l.removeStraySnapshots(); err != nil {
 		return err
 	}
 	for _, name := range deleted {
@@ -73,7 +84,14 @@ func (l *Log) swap(c *Clean) error {
 }
 
 // replace puts the new segments into the view. Readers keep what they have of the old ones.
-func (l *Log) replace(c *Clean) error {
+func (l *Log) replace(c *Clean) (replaced []*segment, err error) {
+	defer func() {
+		if err != nil {
+			for _, s := range replaced {
+				s.drop()
+			}
+		}
+	}()
 	byFirst := map[*segment]*cleanedGroup{}
 	for _, g := range c.groups {
 		byFirst[g.sources[0]] = g
@@ -86,16 +104,19 @@ func (l *Log) replace(c *Clean) error {
 			i++
 			continue
 		}
-		s, err := l.openSegment(g.extent.base)
-		if err != nil {
-			return err
+		s := l.newSegment(g.extent.base)
+		if err := s.pinFile(s.path(logSuffix+swapSuffix), os.O_RDONLY); err != nil {
+			return nil, err
+		}
+		replaced = append(replaced, s)
+		if s.size, err = s.file().Size(); err != nil {
+			return nil, err
 		}
 		if s.size != g.extent.size {
-			s.release()
-			return fmt.Errorf("compacted segment %d has %d bytes, %d were written", s.base, s.size, g.extent.size)
+			return nil, fmt.Errorf("compacted segment %d has %d bytes, %d were written", s.base, s.size, g.extent.size)
 		}
 		s.next = g.sources[len(g.sources)-1].next
-		s.maxTS, s.maxTSOffset = g.extent.maxTS, g.extent.maxTSOffset
+		s.maxTS, s.maxTSOffset, s.maxKnown = g.extent.maxTS, g.extent.maxTSOffset, true
 		s.loaded.Store(g.indexes)
 		segments = append(segments, s)
 		gone = append(gone, g.sources...)
@@ -104,9 +125,9 @@ func (l *Log) replace(c *Clean) error {
 	l.segments = segments
 	l.publish(true)
 	for _, s := range gone {
-		s.release()
+		s.drop()
 	}
-	return l.removeStraySnapshots()
+	return replaced, nil
 }
 
 // finishSwaps does what is left of an exchange of compacted segments that a crash cut short, Kafka's exchanges
@@ -199,14 +220,18 @@ func (l *Log) verifySwap(base ident.Offset) (end ident.Offset, err error) {
 			err = fmt.Errorf("%w: %s, which a compaction left to replace older segments: %w; restore the disk or replace this replica", ErrCorrupt, name, err)
 		}
 	}()
-	s, err := l.openFile(base, logSuffix+swapSuffix)
+	f, err := l.cfg.Files.open(l.fsys, filepath.Join(l.dir, name), os.O_RDONLY)
 	if err != nil {
 		return 0, err
 	}
-	defer s.release()
-	r := batchReader{f: s.file, size: s.size}
+	defer f.release()
+	size, err := f.file.Size()
+	if err != nil {
+		return 0, err
+	}
+	r := batchReader{f: f.file, size: size}
 	end = base
-	for pos := int64(0); pos < s.size; {
+	for pos := int64(0); pos < size; {
 		raw, h, err := r.at(pos)
 		if err == nil {
 			err = batch.VerifyCRC(raw, h)
@@ -226,5 +251,6 @@ func (l *Log) verifySwap(base ident.Offset) (end ident.Offset, err error) {
 // isLeftover says whether a file is one that a start removes.
 func isLeftover(name string) bool {
 	return strings.HasSuffix(name, deletedSuffix) || strings.HasSuffix(name, cleanedSuffix) ||
-		strings.HasSuffix(name, swapSuffix) || name == EpochCheckpointFile+tempSuffix
+		strings.HasSuffix(name, swapSuffix) || name == EpochCheckpointFile+tempSuffix ||
+		name == SegmentCheckpointFile+tempSuffix || name == DamageCheckpointFile+tempSuffix
 }

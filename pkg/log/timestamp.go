@@ -5,6 +5,7 @@ import (
 
 	"github.com/highwater-io/highwater/pkg/batch"
 	"github.com/highwater-io/highwater/pkg/ident"
+	"github.com/highwater-io/highwater/pkg/vfs"
 )
 
 // TimestampOffset is a record's timestamp, in ms since 1970, its offset, and the leader epoch of its batch.
@@ -53,7 +54,7 @@ func (m *timeMark) err() error {
 // largestTimestamp returns the largest timestamp of a segment, -1 when it has none, and the last offset of the
 // first batch that has it. Safe beside the owner.
 func (s *segment) largestTimestamp(size int64) (largest int64, at ident.Offset, err error) {
-	err = s.lookUp(size, func(x *indexes) error {
+	err = s.lookUp(size, func(f vfs.File, x *indexes) error {
 		last, from := lastTime(x), int64(0)
 		if largest, at = -1, s.base; last.known {
 			largest, at = last.ts, s.base+ident.Offset(last.rel)
@@ -61,7 +62,7 @@ func (s *segment) largestTimestamp(size int64) (largest int64, at ident.Offset, 
 		}
 		buf := lookUpBuffers.Get().(*[]byte)
 		defer lookUpBuffers.Put(buf)
-		r := headerReader{f: s.file, size: size, buf: *buf}
+		r := headerReader{f: f, size: size, buf: *buf}
 		list := s.damage()
 		for pos := skipBad(list, from); pos < size; pos = skipBad(list, pos) {
 			h, err := r.at(pos)
@@ -86,63 +87,68 @@ func (s *segment) largestTimestamp(size int64) (largest int64, at ident.Offset, 
 // false when there is none. Like Read it may run beside the owner. When damaged records lie directly before it, one of
 // them may have been the first: ErrCorrupt.
 func (l *Log) OffsetForTimestamp(ts int64) (found TimestampOffset, ok bool, err error) {
-	v := l.view.Load()
-	for i := range v.count() {
-		s := v.at(i)
-		if s.size == 0 || s.next <= v.start || !s.acquire() {
-			continue
-		}
-		found, ok, err = s.firstNotBefore(ts, v.start)
-		s.release()
-		if err != nil {
-			return TimestampOffset{}, false, l.readError(s.segment, err)
-		}
-		if ok {
+	err = l.onView(func(v *view) error {
+		for i := range v.count() {
+			s := v.at(i)
+			if s.size == 0 || s.next <= v.start {
+				continue
+			}
+			found, ok, err = s.firstNotBefore(ts, v.start)
+			if err != nil {
+				ok = false
+				return l.readError(s.segment, err)
+			}
+			if !ok {
+				continue
+			}
 			for _, d := range v.damage {
 				if d.To == found.Offset {
-					return TimestampOffset{}, false, fmt.Errorf("log %s: look-up of timestamp %d: %w: %s", l.dir, ts, ErrCorrupt, d)
+					ok = false
+					return fmt.Errorf("log %s: look-up of timestamp %d: %w: %s", l.dir, ts, ErrCorrupt, d)
 				}
 			}
-			return found, true, nil
+			return nil
 		}
-	}
-	return TimestampOffset{}, false, nil
+		return nil
+	})
+	return found, ok, err
 }
 
 // MaxTimestamp returns the first record that has the largest timestamp of the log (ListOffsets -3, KIP-734).
 func (l *Log) MaxTimestamp() (found TimestampOffset, ok bool, err error) {
-	v := l.view.Load()
 	largest := int64(-1)
-	for i := range v.count() {
-		s := v.at(i)
-		if s.size == 0 || s.next <= v.start || !s.acquire() {
-			continue
+	err = l.onView(func(v *view) error {
+		for i := range v.count() {
+			s := v.at(i)
+			if s.size == 0 || s.next <= v.start {
+				continue
+			}
+			ts, _, err := s.largestTimestamp(s.size)
+			if err != nil {
+				return l.readError(s.segment, err)
+			}
+			largest = max(largest, ts)
 		}
-		ts, _, err := s.largestTimestamp(s.size)
-		s.release()
-		if err != nil {
-			return TimestampOffset{}, false, l.readError(s.segment, err)
-		}
-		largest = max(largest, ts)
-	}
-	if largest < 0 {
-		return TimestampOffset{}, false, nil
+		return nil
+	})
+	if err != nil || largest < 0 {
+		return TimestampOffset{}, false, err
 	}
 	return l.OffsetForTimestamp(largest)
 }
 
 func (s *segmentView) firstNotBefore(ts int64, start ident.Offset) (found TimestampOffset, ok bool, err error) {
-	err = s.lookUp(s.size, func(x *indexes) error {
-		found, ok, err = s.firstNotBeforeBy(x, ts, start)
+	err = s.lookUp(s.size, func(f vfs.File, x *indexes) error {
+		found, ok, err = s.firstNotBeforeBy(f, x, ts, start)
 		return err
 	})
 	return found, ok, err
 }
 
-func (s *segmentView) firstNotBeforeBy(x *indexes, ts int64, start ident.Offset) (TimestampOffset, bool, error) {
+func (s *segmentView) firstNotBeforeBy(f vfs.File, x *indexes, ts int64, start ident.Offset) (TimestampOffset, bool, error) {
 	buf := lookUpBuffers.Get().(*[]byte)
 	defer lookUpBuffers.Put(buf)
-	r := headerReader{f: s.file, size: s.size, buf: *buf}
+	r := headerReader{f: f, size: s.size, buf: *buf}
 	mark := x.floorTime(ts)
 	from := x.floor(mark.rel)
 	list := s.damage()
@@ -160,7 +166,7 @@ func (s *segmentView) firstNotBeforeBy(x *indexes, ts int64, start ident.Offset)
 		}
 		if h.MaxTimestamp >= ts && h.LastOffset() >= start {
 			raw := make([]byte, h.Size())
-			if err := readFull(s.file, raw, pos); err != nil {
+			if err := readFull(f, raw, pos); err != nil {
 				return TimestampOffset{}, false, err
 			}
 			if err := batch.VerifyCRC(raw, h); err != nil {

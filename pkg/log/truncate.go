@@ -34,6 +34,15 @@ func (l *Log) Truncate(to ident.Offset) error {
 	}
 	gone := l.segments[keep:]
 	last := l.segments[keep-1]
+	if err := last.pin(); err != nil {
+		return l.poison("truncate", err)
+	}
+	if err := l.examineAnd(func() error {
+		_, err := last.pinIndex()
+		return l.readError(last, err)
+	}); err != nil {
+		return l.poison("truncate", err)
+	}
 	x, cut, end, err := l.cutAt(last, to)
 	if err != nil {
 		return l.poison("truncate", err)
@@ -54,10 +63,10 @@ func (l *Log) Truncate(to ident.Offset) error {
 		return err
 	}
 	// Synced at once: else a crash may show old records behind new ones.
-	if err := last.file.Truncate(cut); err != nil {
+	if err := last.file().Truncate(cut); err != nil {
 		return l.poison("truncate", err)
 	}
-	if err := last.file.Sync(); err != nil {
+	if err := last.file().Sync(); err != nil {
 		return l.poison("sync after truncation", err)
 	}
 	last.dirty = false
@@ -120,26 +129,24 @@ func (l *Log) TruncateFully(start ident.Offset) error {
 	}
 	l.takeBackFlushed()
 	gone := l.segments
-	if err := l.removeFiles(gone); err != nil {
-		return err
-	}
-	if err := l.removeSnapshotsAbove(-1); err != nil {
-		return l.poison("truncate", err)
-	}
-	next, err := l.createSegment(start)
-	if err != nil {
-		return l.poison("create segment", err)
-	}
+	next := l.newActive(start)
 	l.segments = []*segment{next}
 	l.start = start
 	l.epochs = &epoch.Table{}
 	l.producers.clear()
 	l.clean = start
+	// Readers first: they must not find what is being removed.
 	l.publish(true)
-	for _, s := range gone {
-		s.release()
+	if err := l.removeSegments(gone); err != nil {
+		return err
 	}
-	if err := next.file.Sync(); err != nil {
+	if err := l.removeSnapshotsAbove(-1); err != nil {
+		return l.poison("truncate", err)
+	}
+	if err := next.create(); err != nil {
+		return l.poison("create segment", err)
+	}
+	if err := next.file().Sync(); err != nil {
 		return l.poison("sync", err)
 	}
 	if err := l.writeEpochs(); err != nil {
@@ -158,17 +165,8 @@ func (l *Log) takeBackFlushed() {
 // removeSegments removes segments that the view no longer holds, the last one first, so that a crash leaves a
 // log without gaps.
 func (l *Log) removeSegments(gone []*segment) error {
-	if err := l.removeFiles(gone); err != nil {
-		return err
-	}
-	for _, s := range gone {
-		s.release()
-	}
-	return nil
-}
-
-func (l *Log) removeFiles(gone []*segment) error {
 	for i := len(gone) - 1; i >= 0; i-- {
+		gone[i].drop()
 		if err := gone[i].remove(); err != nil {
 			return l.poison("remove segment", err)
 		}

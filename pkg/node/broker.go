@@ -39,6 +39,7 @@ type broker struct {
 	lifecycle   *lifecycle
 	producerIDs *producerIDs
 	checkpoints *checkpoints
+	files       *log.Files
 	openings    *openings
 	removals    *removals
 	// cleanStart says that the directory was closed in order: no log needs a scan.
@@ -69,7 +70,7 @@ func newBroker(cfg Config, logger *slog.Logger, c clock, dir *logDir, incarnatio
 	b := &broker{
 		cfg: cfg, logger: logger, clock: c, dir: dir, incarnation: incarnation, defaults: topicDefaults(cfg.Shared.Defaults),
 		facts: facts, metrics: metrics, controllers: controllers, timers: newTimers(c),
-		checkpoints: checkpoints, cleanStart: clean, stop: stop,
+		checkpoints: checkpoints, files: log.NewFiles(openSegmentFiles, segmentIndexBytes), cleanStart: clean, stop: stop,
 	}
 	b.current.Store(metadata.Empty())
 	b.openings, b.removals = newOpenings(b), newRemovals(b)
@@ -81,7 +82,7 @@ func newBroker(cfg Config, logger *slog.Logger, c clock, dir *logDir, incarnatio
 	b.alterer = newAlterer(b)
 	b.lifecycle = newLifecycle(b, mark.BrokerEpoch)
 	b.producerIDs = newProducerIDs(b)
-	metrics.registry.MustRegister(partitionCollector{b}, recoveryCollector{b.openings.progress}, logDirCollector{dir})
+	metrics.registry.MustRegister(partitionCollector{b}, recoveryCollector{b.openings.progress}, logDirCollector{dir}, logCollector{b.files})
 	return b, nil
 }
 

@@ -216,6 +216,7 @@ func (b *broker) openReplica(o *opening, progress func(bytes int64) error) (*rep
 		Log: log.Config{
 			Settings:      logSettings(values),
 			WallMillis:    func() int64 { return time.Now().UnixMilli() },
+			Files:         b.files,
 			StartOffset:   b.checkpoints.logStart(o.topic, o.id.Index),
 			RecoveryPoint: recoveryPoint,
 			// A clean stop leaves the recovery point of every log that it closed. One without was not open then, and
