@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -18,21 +19,32 @@ import (
 type checkpoints struct {
 	fs  vfs.FS
 	dir string
+	// kick has the files written before their time.
+	kick chan struct{}
 
 	mu    sync.Mutex
 	files map[string]map[log.TopicIndex]ident.Offset
+	dirty map[string]bool // differs from the file
+
+	writing sync.Mutex // one write at a time; never taken under mu
 }
+
+// checkpointFiles in the order in which they are written.
+var checkpointFiles = []string{log.RecoveryPointCheckpointFile, log.LogStartCheckpointFile, log.HighWatermarkCheckpointFile}
 
 // loadCheckpoints reads what there is. A file that is damaged counts as missing, with a warning: a log without
 // recovery point is scanned whole, one without high watermark begins with its log start until the leader tells.
 func loadCheckpoints(fsys vfs.FS, dir string, logger *slog.Logger) (*checkpoints, error) {
-	c := &checkpoints{fs: fsys, dir: dir, files: map[string]map[log.TopicIndex]ident.Offset{}}
-	for _, name := range []string{log.HighWatermarkCheckpointFile, log.RecoveryPointCheckpointFile, log.LogStartCheckpointFile} {
+	c := &checkpoints{
+		fs: fsys, dir: dir, kick: make(chan struct{}, 1),
+		files: map[string]map[log.TopicIndex]ident.Offset{}, dirty: map[string]bool{},
+	}
+	for _, name := range checkpointFiles {
 		offsets, err := log.ReadOffsetCheckpoint(fsys, dir, name)
 		switch {
 		case errors.Is(err, log.ErrCorrupt):
 			logger.Warn("a checkpoint file is damaged and counts as missing", "dir", dir, "error", err)
-			offsets = map[log.TopicIndex]ident.Offset{}
+			offsets, c.dirty[name] = map[log.TopicIndex]ident.Offset{}, true
 		case err != nil:
 			return nil, err
 		}
@@ -71,8 +83,8 @@ func (c *checkpoints) logStart(topic string, index int32) ident.Offset {
 func (c *checkpoints) forget(topic string, index int32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, offsets := range c.files {
-		delete(offsets, log.TopicIndex{Topic: topic, Index: index})
+	for _, name := range checkpointFiles {
+		c.drop(name, topic, index)
 	}
 }
 
@@ -80,7 +92,15 @@ func (c *checkpoints) forget(topic string, index int32) {
 func (c *checkpoints) forgetRecoveryPoint(topic string, index int32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.files[log.RecoveryPointCheckpointFile], log.TopicIndex{Topic: topic, Index: index})
+	c.drop(log.RecoveryPointCheckpointFile, topic, index)
+}
+
+func (c *checkpoints) drop(file, topic string, index int32) {
+	key := log.TopicIndex{Topic: topic, Index: index}
+	if _, ok := c.files[file][key]; ok {
+		delete(c.files[file], key)
+		c.dirty[file] = true
+	}
 }
 
 // noteReplica takes over where a replica stands. Its mutex is held, or it is closed.
@@ -93,21 +113,65 @@ func (c *checkpoints) noteReplica(r *replica) {
 func (c *checkpoints) note(topic string, index int32, highWatermark, recoveryPoint, logStart ident.Offset) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	key := log.TopicIndex{Topic: topic, Index: index}
-	c.files[log.HighWatermarkCheckpointFile][key] = highWatermark
-	c.files[log.RecoveryPointCheckpointFile][key] = recoveryPoint
-	c.files[log.LogStartCheckpointFile][key] = logStart
+	c.set(log.HighWatermarkCheckpointFile, topic, index, highWatermark)
+	c.set(log.RecoveryPointCheckpointFile, topic, index, recoveryPoint)
+	c.set(log.LogStartCheckpointFile, topic, index, logStart)
 }
 
-func (c *checkpoints) write() error {
+// noteLogStart takes over where a log starts by now.
+func (c *checkpoints) noteLogStart(topic string, index int32, logStart ident.Offset) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, name := range []string{log.RecoveryPointCheckpointFile, log.LogStartCheckpointFile, log.HighWatermarkCheckpointFile} {
-		if err := log.WriteOffsetCheckpoint(c.fs, c.dir, name, c.files[name]); err != nil {
+	c.set(log.LogStartCheckpointFile, topic, index, logStart)
+}
+
+func (c *checkpoints) set(file, topic string, index int32, o ident.Offset) {
+	key := log.TopicIndex{Topic: topic, Index: index}
+	if old, ok := c.files[file][key]; !ok || old != o {
+		c.files[file][key] = o
+		c.dirty[file] = true
+	}
+}
+
+// write writes the files that differ from what was noted.
+func (c *checkpoints) write() error {
+	for _, name := range checkpointFiles {
+		if err := c.writeFile(name); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// writeFile makes durable what was noted for one file before the call. Those who want it at the same time share the
+// write.
+func (c *checkpoints) writeFile(name string) error {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	c.mu.Lock()
+	if !c.dirty[name] {
+		c.mu.Unlock()
+		return nil
+	}
+	offsets := maps.Clone(c.files[name])
+	c.dirty[name] = false
+	c.mu.Unlock()
+	err := log.WriteOffsetCheckpoint(c.fs, c.dir, name, offsets)
+	if err != nil {
+		c.mu.Lock()
+		c.dirty[name] = true
+		c.mu.Unlock()
+	}
+	return err
+}
+
+// touch has all files written with the next write: a clean stop leaves them, changed or not.
+func (c *checkpoints) touch() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, name := range checkpointFiles {
+		c.dirty[name] = true
+	}
 }
 
 // every calls do once an interval until ctx ends.
@@ -124,13 +188,33 @@ func every(ctx context.Context, interval time.Duration, do func()) {
 	}
 }
 
-// checkpointLoop writes the checkpoints every few seconds.
+// checkpointLoop writes the checkpoints every few seconds, and log starts soon after they moved: a follower's is as
+// good as the leader's once it may be elected.
 func (b *broker) checkpointLoop(ctx context.Context) {
-	every(ctx, b.cfg.Timing.CheckpointInterval, func() {
-		if err := b.checkpoint(); err != nil {
+	ticker := time.NewTicker(b.cfg.Timing.CheckpointInterval)
+	defer ticker.Stop()
+	for {
+		var err error
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			err = b.checkpoint()
+		case <-b.checkpoints.kick:
+			err = b.writeLogStarts()
+		}
+		if err != nil {
 			b.takeOffline(fmt.Errorf("write the checkpoints: %w", err))
 		}
-	})
+	}
+}
+
+// writeLogStarts makes durable where the logs start by now.
+func (b *broker) writeLogStarts() error {
+	if b.dir.offline() != nil {
+		return errOffline
+	}
+	return b.checkpoints.writeFile(log.LogStartCheckpointFile)
 }
 
 // sealedFlushLoop flushes logs whose last flush lies before their last segment, one after the other, so that the

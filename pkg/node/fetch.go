@@ -173,7 +173,7 @@ func (op *fetchOp) read() bool {
 		}
 		// From now on it is a question asked before: a parked fetch is no new progress of a follower.
 		part.ask.Again = true
-		if result.Code != replication.None || result.Diverging != replication.NoEpochEnd {
+		if result.Code != replication.None || result.Diverging != replication.NoEpochEnd || result.TellsLogStart(ask.Fetch) {
 			enough = true
 		}
 		op.fill(part, result)

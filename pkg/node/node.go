@@ -319,7 +319,9 @@ func (n *Node) closeBroker() error {
 		_ = b.closeAll() // the files; there is nothing to be said of what is in them
 		return nil
 	}
-	if err := errors.Join(b.closeAll(), b.checkpoint()); err != nil {
+	err := b.closeAll()
+	b.checkpoints.touch()
+	if err := errors.Join(err, b.checkpoint()); err != nil {
 		return fmt.Errorf("closing the logs in %s: %w", filepath.Base(n.cfg.DataDir), err)
 	}
 	if !b.cleanStart && !b.openings.firstDone() {

@@ -26,6 +26,7 @@ type replica struct {
 	closed    bool
 	nextToken replication.Token
 	produces  map[replication.Token]*produceWaiter
+	deletes   map[replication.Token]*deleteWaiter
 	fetches   map[replication.Token]*fetchOp
 }
 
@@ -38,13 +39,14 @@ type produceWaiter struct {
 func newReplica(b *broker, topic, dir string, p *exec.Partition) *replica {
 	return &replica{
 		id: p.ID(), topic: topic, dir: dir, broker: b, partition: p,
-		produces: map[replication.Token]*produceWaiter{}, fetches: map[replication.Token]*fetchOp{},
+		produces: map[replication.Token]*produceWaiter{}, deletes: map[replication.Token]*deleteWaiter{}, fetches: map[replication.Token]*fetchOp{},
 	}
 }
 
 // aftermath is what do has to act on once the mutex is free.
 type aftermath struct {
 	completed []completedProduce
+	deleted   []completedDelete
 	woken     []*fetchOp
 	facts     []replication.Fact
 	refused   error
@@ -97,6 +99,16 @@ func (r *replica) drain(now ident.Instant) aftermath {
 			after.completed = append(after.completed, completedProduce{waiter, c})
 		}
 	}
+	for _, d := range out.Deleted {
+		if waiter, ok := r.deletes[d.Token]; ok {
+			delete(r.deletes, d.Token)
+			after.deleted = append(after.deleted, completedDelete{waiter, d})
+		}
+	}
+	if out.LogStart && !r.closed {
+		r.broker.checkpoints.noteLogStart(r.topic, r.id.Index, r.partition.Log().StartOffset())
+		wakeUp(r.broker.checkpoints.kick)
+	}
 	for _, token := range out.Wake {
 		if op, ok := r.fetches[token]; ok {
 			delete(r.fetches, token)
@@ -120,6 +132,9 @@ func (r *replica) act(after aftermath) {
 	}
 	for _, c := range after.completed {
 		c.waiter.op.done(c.waiter.index, c.result)
+	}
+	for _, d := range after.deleted {
+		d.waiter.op.done(d.waiter.index, d.result)
 	}
 	for _, op := range after.woken {
 		op.wake()

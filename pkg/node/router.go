@@ -28,6 +28,8 @@ func (h *brokerRouter) Handle(req *wire.Request) {
 		b.fetch(req)
 	case *kmsg.ListOffsetsRequest:
 		b.listOffsets(req)
+	case *kmsg.DeleteRecordsRequest:
+		b.deleteRecords(req)
 	case *kmsg.MetadataRequest:
 		b.metadataRequest(req)
 	case *kmsg.OffsetForLeaderEpochRequest:

@@ -18,12 +18,15 @@ type Effects struct {
 	AppendFetched int
 	// Truncate the log, then TruncateDone. No fetch position is given out meanwhile.
 	Truncate *Truncation
-	// RaiseLogStart: the leader's log starts here by now, so this one may as well.
+	// RaiseLogStart: the log is to start here, because the leader's does or because records were deleted; then
+	// LogStartRaised.
 	RaiseLogStart *ident.Offset
 	// Flush: the log is to be flushed soon, then FlushDone.
 	Flush bool
 	// Completed: produces that are to be answered.
 	Completed []Completion
+	// Deleted: DeleteRecords that are to be answered.
+	Deleted []Deletion
 	// Answers: one for each Fetch event.
 	Answers []FetchAnswer
 	// Wake: parked fetches to be evaluated again (Fetch with Again) and answered or parked anew.
@@ -51,6 +54,13 @@ type Completion struct {
 	Code     Code
 	Base     ident.Offset
 	LogStart ident.Offset
+}
+
+// Deletion answers a DeleteRecords. LowWatermark is the smallest log start of the live replicas, -1 when unknown.
+type Deletion struct {
+	Token        Token
+	Code         Code
+	LowWatermark ident.Offset
 }
 
 // FetchAnswer answers a Fetch: an error, a divergence, or the records to be read from From below Below (none when
@@ -121,6 +131,6 @@ type Fact struct {
 // Reset empties e and keeps its memory.
 func (e *Effects) Reset() {
 	*e = Effects{
-		Append: e.Append[:0], Completed: e.Completed[:0], Answers: e.Answers[:0], Wake: e.Wake[:0], Facts: e.Facts[:0],
+		Append: e.Append[:0], Completed: e.Completed[:0], Deleted: e.Deleted[:0], Answers: e.Answers[:0], Wake: e.Wake[:0], Facts: e.Facts[:0],
 	}
 }

@@ -49,6 +49,17 @@ type AppendFailed struct {
 	Code  Code
 }
 
+// DeleteRecords asks a leader to drop the records below Before (-1: the high watermark). It is answered in
+// Effects.Deleted once the replicas on live nodes have dropped them too, or after Timeout.
+type DeleteRecords struct {
+	Token   Token
+	Before  ident.Offset
+	Timeout time.Duration
+}
+
+// LogStartRaised says that Effects.RaiseLogStart has been done, or that retention has moved the log's start.
+type LogStartRaised struct{}
+
 // FlushDone says that LogView.FlushedOffset has moved.
 type FlushDone struct{}
 
@@ -146,6 +157,8 @@ func (MetadataChanged) event()    {}
 func (Produce) event()            {}
 func (AppendDone) event()         {}
 func (AppendFailed) event()       {}
+func (DeleteRecords) event()      {}
+func (LogStartRaised) event()     {}
 func (FlushDone) event()          {}
 func (FlushPolicyChanged) event() {}
 func (Fetch) event()              {}

@@ -100,6 +100,7 @@ func (b *bench) perform(ev Event, e *Effects) (done []Event) {
 	}
 	if e.RaiseLogStart != nil {
 		b.log.start = *e.RaiseLogStart
+		done = append(done, LogStartRaised{})
 	}
 	return done
 }
@@ -107,6 +108,7 @@ func (b *bench) perform(ev Event, e *Effects) (done []Event) {
 func merge(into, e *Effects) {
 	into.Append = append(into.Append, e.Append...)
 	into.Completed = append(into.Completed, e.Completed...)
+	into.Deleted = append(into.Deleted, e.Deleted...)
 	into.Answers = append(into.Answers, e.Answers...)
 	into.Wake = append(into.Wake, e.Wake...)
 	into.Facts = append(into.Facts, e.Facts...)

@@ -103,8 +103,15 @@ func (r *Replica) readRange(now ident.Instant, f Fetch, a *FetchAnswer, out *Eff
 		return
 	}
 	r.follower(f.Replica).fetched(now, f, r.log.EndOffset())
+	r.completeDeletions(now, out)
 	r.maybeExpand(now, out)
 	r.advanceHighWatermark(now, out)
+}
+
+// TellsLogStart says whether the answer has a log start that the follower which asked does not have yet. Such an answer
+// is not held back for records: deletions wait for the followers.
+func (a FetchAnswer) TellsLogStart(f Fetch) bool {
+	return a.Code == None && f.Replica >= 0 && f.LogStart >= 0 && f.LogStart < a.LogStart
 }
 
 // EpochEnd answers OffsetForLeaderEpoch: where the asked epoch ends in this leader's log.

@@ -110,6 +110,7 @@ func (r *Replica) loseRole(to Role, m MetadataChanged, out *Effects) {
 	r.leader = leaderState{}
 	r.fetcher = fetcherState{}
 	r.produces.failAll(NotLeaderOrFollower, r.log.StartOffset(), out)
+	r.failDeletions(NotLeaderOrFollower, out)
 	r.wakeAll(out)
 	out.Fetcher = true
 }

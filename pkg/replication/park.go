@@ -12,6 +12,7 @@ type parkedFetch struct {
 	token    Token
 	consumer bool
 	offset   ident.Offset
+	logStart ident.Offset // the follower's, -1 when it did not say
 	seen     ident.Offset
 	deadline ident.Instant
 }
@@ -19,10 +20,10 @@ type parkedFetch struct {
 func (r *Replica) parkFetch(ev ParkFetch, out *Effects) {
 	p := parkedFetch{
 		token: ev.Fetch.Token, consumer: ev.Fetch.Replica < 0, offset: ev.Fetch.Offset, seen: ev.Seen,
-		deadline: ev.Deadline,
+		logStart: ev.Fetch.LogStart, deadline: ev.Deadline,
 	}
 	stale := ev.Fetch.LeaderEpoch != ident.UnknownEpoch && ev.Fetch.LeaderEpoch != r.meta.LeaderEpoch
-	if r.role != Leader || stale || r.readable(p) != p.seen {
+	if r.role != Leader || stale || r.readable(p) != p.seen || r.startsHigher(p) {
 		out.Wake = append(out.Wake, p.token)
 		return
 	}
@@ -35,6 +36,11 @@ func (r *Replica) readable(p parkedFetch) ident.Offset {
 		return max(p.offset, min(r.hw, r.log.EndOffset()))
 	}
 	return r.log.EndOffset()
+}
+
+// startsHigher says whether this log starts above that of the follower that waits.
+func (r *Replica) startsHigher(p parkedFetch) bool {
+	return !p.consumer && p.logStart >= 0 && p.logStart < r.log.StartOffset()
 }
 
 func (r *Replica) unparkFetch(token Token) {
@@ -58,13 +64,18 @@ func (r *Replica) wakeAll(out *Effects) {
 	r.wake(out, func(parkedFetch) bool { return true })
 }
 
-// wakeFollowers is for an append, wakeConsumers for a move of the high watermark.
+// wakeFollowers is for an append, wakeConsumers for a move of the high watermark, wakeLogStart for one of the log's
+// start.
 func (r *Replica) wakeFollowers(out *Effects) {
 	r.wake(out, func(p parkedFetch) bool { return !p.consumer && r.readable(p) != p.seen })
 }
 
 func (r *Replica) wakeConsumers(out *Effects) {
 	r.wake(out, func(p parkedFetch) bool { return p.consumer && r.readable(p) != p.seen })
+}
+
+func (r *Replica) wakeLogStart(out *Effects) {
+	r.wake(out, r.startsHigher)
 }
 
 func (r *Replica) wakeExpired(now ident.Instant, out *Effects) {

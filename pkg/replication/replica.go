@@ -78,10 +78,11 @@ type Replica struct {
 	meta MetadataChanged // what metadata and accepted proposals say; LeaderEpoch -1 before the first
 	hw   ident.Offset
 
-	leader   leaderState
-	fetcher  fetcherState
-	produces produceQueue
-	parked   []parkedFetch
+	leader    leaderState
+	fetcher   fetcherState
+	produces  produceQueue
+	deletions []waitingDeletion
+	parked    []parkedFetch
 }
 
 // leaderState exists while role is Leader.
@@ -126,6 +127,10 @@ func (r *Replica) Step(now ident.Instant, ev Event, out *Effects) {
 		r.appendDone(now, ev, out)
 	case AppendFailed:
 		r.appendFailed(ev, out)
+	case DeleteRecords:
+		r.deleteRecords(now, ev, out)
+	case LogStartRaised:
+		r.logStartRaised(now, out)
 	case FlushDone:
 		r.flushDone(now, out)
 	case FlushPolicyChanged:
@@ -158,6 +163,7 @@ func (r *Replica) Step(now ident.Instant, ev Event, out *Effects) {
 // the sockets are heard before anybody is called a laggard.
 func (r *Replica) timers(now ident.Instant, out *Effects) {
 	r.produces.expire(now, r.log.StartOffset(), out)
+	r.completeDeletions(now, out)
 	r.wakeExpired(now, out)
 	r.retryProposal(now, out)
 	r.checkLaggards(now, out)
@@ -166,7 +172,7 @@ func (r *Replica) timers(now ident.Instant, out *Effects) {
 
 // NextDeadline is when a Tick is wanted at the latest if no other event comes.
 func (r *Replica) NextDeadline() ident.Instant {
-	next := min(r.produces.next(), r.nextParked(), r.fetcher.retryAt())
+	next := min(r.produces.next(), r.nextDeletion(), r.nextParked(), r.fetcher.retryAt())
 	if r.role == Leader {
 		if p := r.leader.pending; p != nil {
 			next = min(next, p.retryAt)
@@ -185,6 +191,7 @@ func (r *Replica) stop(role Role, code Code, out *Effects) {
 	}
 	r.role = role
 	r.produces.failAll(code, r.log.StartOffset(), out)
+	r.failDeletions(code, out)
 	r.wakeAll(out)
 	r.leader = leaderState{}
 	r.fetcher = fetcherState{}

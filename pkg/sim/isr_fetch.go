@@ -66,7 +66,7 @@ func (n *isrNode) serveFetch(f exec.Fetch, reply func(exec.FetchResult, []byte))
 	}
 	n.token++
 	f.Token = n.token
-	if res := n.read(f); res.empty() {
+	if res := n.read(f); res.empty() && !res.TellsLogStart(f.Fetch) {
 		n.parked[f.Token] = isrParked{fetch: f, reply: reply}
 		n.part.Park(n.s.w.Now(), f, res.Below, n.s.w.Now().Add(isrFetchWait))
 	} else {

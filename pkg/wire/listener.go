@@ -75,7 +75,9 @@ var (
 		row(kmsg.DescribeCluster, 0, 2),
 		row(kmsg.UnregisterBroker, 0, 0),
 	}
-	reading = []KeyVersions{
+	// records are the requests about records that clients and operators send to the leaders.
+	records = []KeyVersions{
+		row(kmsg.DeleteRecords, 0, 2),
 		row(kmsg.ListOffsets, 1, 11),
 		row(kmsg.Metadata, 0, 13),
 		row(kmsg.OffsetForLeaderEpoch, 2, 4),
@@ -84,13 +86,13 @@ var (
 	// Replicas and observers fetch with leader and last fetched epoch (KIP-595), so nothing below 12.
 	replicaFetch = row(kmsg.Fetch, 12, 18)
 
-	externalTable = NewVersionTable(slices.Concat(admin, reading, []KeyVersions{
+	externalTable = NewVersionTable(slices.Concat(admin, records, []KeyVersions{
 		rowProduce,
 		row(kmsg.Fetch, 4, 18),
 		row(kmsg.InitProducerID, 0, 5),
 		row(kmsg.FindCoordinator, 0, 6),
 	})...)
-	internalTable   = NewVersionTable(slices.Concat(admin, reading, []KeyVersions{replicaFetch})...)
+	internalTable   = NewVersionTable(slices.Concat(admin, records, []KeyVersions{replicaFetch})...)
 	controllerTable = NewVersionTable(slices.Concat(admin, []KeyVersions{
 		replicaFetch,
 		row(kmsg.Vote, 0, 2),

@@ -57,6 +57,10 @@ type Partition struct {
 type Output struct {
 	// Completed produces, in the order in which they are to be answered.
 	Completed []Produced
+	// Deleted: DeleteRecords that are to be answered, once log-start-offset-checkpoint has the new start.
+	Deleted []replication.Deletion
+	// LogStart has moved: worth a checkpoint.
+	LogStart bool
 	// Wake: fetches that were parked and are to be evaluated again.
 	Wake []replication.Token
 	// Proposal to send to the controller; answer by AlterPartitionDone. The last one counts.
@@ -128,6 +132,10 @@ func (p *Partition) Produce(now ident.Instant, ev replication.Produce, records [
 	p.records = nil
 }
 
+// DeleteRecords asks the leader to drop the records below an offset. The answer comes in Output.Deleted, at once or
+// later.
+func (p *Partition) DeleteRecords(now ident.Instant, ev replication.DeleteRecords) { p.step(now, ev) }
+
 // ApplyMetadata takes over a committed state of the partition, known already or new.
 func (p *Partition) ApplyMetadata(now ident.Instant, m replication.MetadataChanged) { p.step(now, m) }
 
@@ -154,7 +162,7 @@ func (p *Partition) Drain(now ident.Instant, out *Output) {
 	}
 	p.examineSuspects(now)
 	p.outputs.Flush = p.flush && !p.flushing && !p.closed && p.failure == nil
-	spare := Output{Completed: out.Completed[:0], Wake: out.Wake[:0], Facts: out.Facts[:0]}
+	spare := Output{Completed: out.Completed[:0], Deleted: out.Deleted[:0], Wake: out.Wake[:0], Facts: out.Facts[:0]}
 	*out, p.outputs = p.outputs, spare
 }
 
@@ -215,11 +223,17 @@ func (p *Partition) perform() {
 		err := p.truncate(*t)
 		p.do("truncate", err)
 		if err == nil {
+			p.outputs.LogStart = p.outputs.LogStart || t.Full
 			p.todo = append(p.todo, replication.TruncateDone{})
 		}
 	}
 	if e.RaiseLogStart != nil {
-		p.do("raise the log start", p.log.SetStartOffset(*e.RaiseLogStart))
+		err := p.log.SetStartOffset(*e.RaiseLogStart)
+		p.do("raise the log start", err)
+		if err == nil {
+			p.outputs.LogStart = true
+			p.todo = append(p.todo, replication.LogStartRaised{})
+		}
 	}
 	p.flush = p.flush || e.Flush
 }
@@ -233,6 +247,7 @@ func (p *Partition) collect(e *replication.Effects) {
 	for _, a := range e.Answers {
 		p.answer = a
 	}
+	p.outputs.Deleted = append(p.outputs.Deleted, e.Deleted...)
 	p.outputs.Wake = append(p.outputs.Wake, e.Wake...)
 	p.outputs.Facts = append(p.outputs.Facts, e.Facts...)
 	if e.Proposal != nil {

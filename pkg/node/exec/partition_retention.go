@@ -3,6 +3,7 @@ package exec
 import (
 	"github.com/highwater-io/highwater/pkg/ident"
 	"github.com/highwater-io/highwater/pkg/log"
+	"github.com/highwater-io/highwater/pkg/replication"
 )
 
 // DeleteOldSegments drops the oldest segments that are beyond a limit and lie below the high watermark. nowMs is the
@@ -17,6 +18,9 @@ func (p *Partition) DeleteOldSegments(now ident.Instant, nowMs int64, limits log
 	}
 	if err != nil {
 		p.step(now, p.fail("retention", err))
+	} else if segments > 0 {
+		p.outputs.LogStart = true
+		p.step(now, replication.LogStartRaised{})
 	}
 	return segments, bytes, err
 }
