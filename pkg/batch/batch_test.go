@@ -181,13 +181,10 @@ func recompress(t *testing.T, raw []byte, c Compression, body []byte) []byte {
 	return out
 }
 
-func TestRecordsReadEveryCompression(t *testing.T) {
-	b := NewBuilder(3, 0, 1000)
-	for i := range 200 {
-		b.Append([]byte("key"), bytes.Repeat([]byte{byte(i)}, 100))
-	}
-	plain := b.Build()
-	want := collect(t, plain)
+// compressions has a batch's records in every compression.
+func compressions(t *testing.T, records []byte) map[Compression][]byte {
+	t.Helper()
+	out := map[Compression][]byte{None: records}
 	for c, codec := range map[Compression]kgo.CompressionCodec{
 		Gzip: kgo.GzipCompression(), Snappy: kgo.SnappyCompression(), LZ4: kgo.Lz4Compression(), Zstd: kgo.ZstdCompression(),
 	} {
@@ -195,8 +192,23 @@ func TestRecordsReadEveryCompression(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		body, _ := compressor.Compress(new(bytes.Buffer), plain[HeaderSize:])
-		body = append([]byte{}, body...)
+		body, _ := compressor.Compress(new(bytes.Buffer), records)
+		out[c] = append([]byte{}, body...)
+	}
+	return out
+}
+
+func TestRecordsReadEveryCompression(t *testing.T) {
+	b := NewBuilder(3, 0, 1000)
+	for i := range 200 {
+		b.Append([]byte("key"), bytes.Repeat([]byte{byte(i)}, 100))
+	}
+	plain := b.Build()
+	want := collect(t, plain)
+	for c, body := range compressions(t, plain[HeaderSize:]) {
+		if c == None {
+			continue
+		}
 		raw := recompress(t, plain, c, body)
 		if diff := cmp.Diff(want, collect(t, raw)); diff != "" {
 			t.Fatalf("compression %d: %s", c, diff)
@@ -252,4 +264,39 @@ func FuzzBatch(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestLogAppendTimeIsWrittenOverAnyCompression(t *testing.T) {
+	plain := NewBuilder(0, 0, 1000).AppendAt(1000, []byte("k"), []byte("v")).AppendAt(1005, nil, []byte("w")).Build()
+	for c, body := range compressions(t, plain[HeaderSize:]) {
+		raw := plain
+		if c != None {
+			raw = recompress(t, plain, c, body)
+		}
+		raw = append([]byte{}, raw...)
+		records := append([]byte{}, raw[HeaderSize:]...)
+		_, _, h, err := Next(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		SetLogAppendTime(raw, &h, 7777)
+		if err := Verify(raw); err != nil {
+			t.Fatalf("%v: %v", c, err)
+		}
+		if again, err := ParseHeader(raw); err != nil || again != h || !h.IsLogAppendTime() || h.MaxTimestamp != 7777 || h.BaseTimestamp != 1000 || h.Compression() != c {
+			t.Fatalf("%v: %+v, %v", c, again, err)
+		}
+		for _, r := range collect(t, raw) {
+			if r.Timestamp != 7777 {
+				t.Errorf("%v: record of time %d", c, r.Timestamp)
+			}
+		}
+		if !bytes.Equal(raw[HeaderSize:], records) {
+			t.Errorf("%v: the records have changed", c)
+		}
+		ClearLogAppendTime(raw, &h)
+		if err := Verify(raw); err != nil || h.IsLogAppendTime() || collect(t, raw)[1].Timestamp != 1005 {
+			t.Errorf("%v: %v, %+v", c, err, h)
+		}
+	}
 }

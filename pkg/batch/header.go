@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 
 	"github.com/highwater-io/highwater/pkg/ident"
 )
@@ -187,6 +188,28 @@ func Next(b []byte) (batch, rest []byte, h Header, err error) {
 
 // SetBaseOffset writes the base offset into the header of a batch. The checksum does not cover it.
 func SetBaseOffset(batch []byte, o ident.Offset) { binary.BigEndian.PutUint64(batch, uint64(o)) }
+
+// SetLogAppendTime makes a batch's timestamps the broker's: with the bit in the attributes every record has the
+// largest timestamp, in ms since 1970. The records stay as they are, compressed or not; the checksum covers both
+// fields and is made again, here and in h, which is the batch's header.
+func SetLogAppendTime(batch []byte, h *Header, ms int64) {
+	h.Attributes |= attrLogAppendTime
+	h.MaxTimestamp = ms
+	setTimestampType(batch, h)
+}
+
+// ClearLogAppendTime makes a batch's timestamps those that its records have.
+func ClearLogAppendTime(batch []byte, h *Header) {
+	h.Attributes &^= attrLogAppendTime
+	setTimestampType(batch, h)
+}
+
+func setTimestampType(batch []byte, h *Header) {
+	binary.BigEndian.PutUint16(batch[posAttributes:], uint16(h.Attributes))
+	binary.BigEndian.PutUint64(batch[posMaxTimestamp:], uint64(h.MaxTimestamp))
+	h.CRC = crc32.Checksum(batch[posAttributes:h.Size()], castagnoli)
+	binary.BigEndian.PutUint32(batch[posCRC:], h.CRC)
+}
 
 // SetLeaderEpoch writes the leader epoch into the header of a batch. The checksum does not cover it.
 func SetLeaderEpoch(batch []byte, e ident.Epoch) {

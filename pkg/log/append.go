@@ -17,6 +17,8 @@ type AppendInfo struct {
 	Bytes       int
 	// MaxTimestamp is the largest timestamp in ms, -1 when there is none.
 	MaxTimestamp int64
+	// LogAppendTime is the time that the records got from the leader, -1 when they have the producer's.
+	LogAppendTime int64
 	// Duplicate says that a batch had been written before by the same producer, with the same sequence numbers:
 	// nothing was appended, First and Last are those of then.
 	Duplicate bool
@@ -25,8 +27,8 @@ type AppendInfo struct {
 // End is the log's end after the append.
 func (i AppendInfo) End() ident.Offset { return i.Last + 1 }
 
-// AppendAsLeader appends whole batches with one write. It gives them offsets and the leader epoch, by changing
-// their headers in place. It checks each checksum once and no record; CheckFromClient is the caller's. Batches
+// AppendAsLeader appends whole batches with one write. It gives them offsets, the leader epoch and, with
+// Settings.LogAppendTime, their time, by changing their headers in place. It checks each checksum once and no record; CheckFromClient is the caller's. Batches
 // of idempotent producers are checked against what the producer wrote before: the errors are
 // ErrOutOfOrderSequence and ErrProducerFenced, and AppendInfo.Duplicate.
 //
@@ -39,7 +41,14 @@ func (l *Log) AppendAsLeader(batches []byte, epoch ident.Epoch) (AppendInfo, err
 		return AppendInfo{}, fmt.Errorf("log %s: append in leader epoch %d, but epoch %d is known", l.dir, epoch, latest)
 	}
 	if info, found, err := l.producers.checkAll(l.headers); found || err != nil {
+		if info.LogAppendTime = -1; l.cfg.LogAppendTime {
+			info.LogAppendTime = info.MaxTimestamp
+		}
 		return info, err
+	}
+	stamp := int64(-1)
+	if l.cfg.LogAppendTime && l.cfg.WallMillis != nil {
+		stamp = l.cfg.WallMillis()
 	}
 	next, pos := l.active().next, 0
 	for i := range l.headers {
@@ -47,13 +56,21 @@ func (l *Log) AppendAsLeader(batches []byte, epoch ident.Epoch) (AppendInfo, err
 		h.BaseOffset, h.LeaderEpoch = next, epoch
 		batch.SetBaseOffset(batches[pos:], next)
 		batch.SetLeaderEpoch(batches[pos:], epoch)
+		switch {
+		case stamp >= 0:
+			batch.SetLogAppendTime(batches[pos:], h, stamp)
+		case h.IsLogAppendTime():
+			batch.ClearLogAppendTime(batches[pos:], h) // that is not for the producer to say
+		}
 		if h.NextOffset() <= next {
 			return AppendInfo{}, fmt.Errorf("log %s: offsets are used up at %d", l.dir, next)
 		}
 		next = h.NextOffset()
 		pos += h.Size()
 	}
-	return l.write(batches)
+	info, err := l.write(batches)
+	info.LogAppendTime = stamp
+	return info, err
 }
 
 // AppendAsFollower appends whole batches as the leader has them, with one write. They must continue the log in rising
@@ -117,7 +134,7 @@ func (l *Log) parse(batches []byte) error {
 // write appends the batches that l.headers describe.
 func (l *Log) write(batches []byte) (AppendInfo, error) {
 	first, last := l.headers[0], l.headers[len(l.headers)-1]
-	info := AppendInfo{First: first.BaseOffset, Last: last.LastOffset(), Batches: len(l.headers), Bytes: len(batches), MaxTimestamp: -1}
+	info := AppendInfo{First: first.BaseOffset, Last: last.LastOffset(), Batches: len(l.headers), Bytes: len(batches), MaxTimestamp: -1, LogAppendTime: -1}
 	for i := range l.headers {
 		info.MaxTimestamp = max(info.MaxTimestamp, l.headers[i].MaxTimestamp)
 	}

@@ -37,7 +37,7 @@ func TestRepeatedBatchIsAnsweredWithItsFirstOffsets(t *testing.T) {
 	}
 	for i := int32(2); i < 7; i++ { // the last five
 		info := produce(t, l, 9, 0, 2*i, 2)
-		want := AppendInfo{First: ident.Offset(2 * i), Last: ident.Offset(2*i + 1), MaxTimestamp: 1000 + int64(2*i), Duplicate: true}
+		want := AppendInfo{First: ident.Offset(2 * i), Last: ident.Offset(2*i + 1), MaxTimestamp: 1000 + int64(2*i), LogAppendTime: -1, Duplicate: true}
 		if diff := cmp.Diff(want, info); diff != "" {
 			t.Fatal(diff)
 		}
@@ -279,4 +279,53 @@ func stateAfter(id int64, sequence int32) []byte {
 	s.add(batch.Header{ProducerID: id, BaseSequence: sequence})
 	p.byID[id] = s
 	return p.encode()
+}
+
+func TestLeaderGivesRecordsItsTimeWhereTheTopicSaysSo(t *testing.T) {
+	wall := int64(50_000)
+	cfg := Config{Settings: Settings{LogAppendTime: true}, WallMillis: func() int64 { return wall }}
+	l, m := newLog(t, cfg)
+	first := produce(t, l, 9, 0, 0, 2)
+	wall = 60_000
+	produce(t, l, 9, 0, 2, 2)
+	again := produce(t, l, 9, 0, 0, 2)
+	if first.LogAppendTime != 50_000 || first.MaxTimestamp != 50_000 || !again.Duplicate || again.LogAppendTime != 50_000 {
+		t.Fatalf("first %+v, repeated %+v", first, again)
+	}
+	found, ok, err := l.OffsetForTimestamp(50_001)
+	if err != nil || !ok || found.Offset != 2 || found.Timestamp != 60_000 {
+		t.Fatalf("%+v, %v, %v", found, ok, err)
+	}
+	// Recovery, which checks the checksums, and followers take what the leader wrote.
+	follower, _ := newLog(t, Config{})
+	if _, err := follower.AppendAsFollower(readAll(t, l, 1<<20)); err != nil {
+		t.Fatal(err)
+	}
+	if _, rec := mustOpen(t, m, cfg); rec.Repaired() || rec.Scanned == 0 {
+		t.Fatalf("%+v", rec)
+	}
+	// From then on records keep the producer's time, whatever bit the producer sets.
+	if err := l.SetSettings(Settings{}); err != nil {
+		t.Fatal(err)
+	}
+	raw := idempotent(9, 0, 4, 1)
+	h, err := batch.ParseHeader(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	batch.SetLogAppendTime(raw, &h, 70_000)
+	info, err := l.AppendAsLeader(raw, 0)
+	if err != nil || info.LogAppendTime != -1 {
+		t.Fatalf("%+v, %v", info, err)
+	}
+	tail := readAll(t, l, 1<<20)
+	for len(tail) > 0 {
+		_, tail, h, err = batch.Next(tail)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if h.IsLogAppendTime() || h.BaseOffset != 4 {
+		t.Fatalf("%+v", h)
+	}
 }

@@ -27,6 +27,9 @@ type Settings struct {
 	IndexBytes int64
 	// Compaction is off in the zero value.
 	Compaction Compaction
+	// LogAppendTime gives records the time at which the leader appends them, by Config.WallMillis, instead of the
+	// producer's (message.timestamp.type).
+	LogAppendTime bool
 }
 
 func (s Settings) withDefaults() (Settings, error) {
@@ -49,6 +52,9 @@ func setDefault(v *int64, to int64) {
 		*v = to
 	}
 }
+
+// StampsAppends says whether appends get the leader's time.
+func (l *Log) StampsAppends() bool { return l.cfg.LogAppendTime }
 
 // SetSettings replaces the settings for what is to come. One that is out of range is an error and changes nothing.
 func (l *Log) SetSettings(s Settings) error {

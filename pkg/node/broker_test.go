@@ -139,13 +139,18 @@ func (b *testBroker) ask(ctx context.Context, handle func(*wire.Request), body k
 // write produces one record of a value with acks=1 and returns its answer.
 func (b *testBroker) write(topic string, index int32, id ident.UUID, value string) kmsg.ProduceResponseTopicPartition {
 	b.t.Helper()
+	return b.writeBatch(topic, index, id, batch.NewBuilder(0, -1, 1000).Append(nil, []byte(value)).Build())
+}
+
+func (b *testBroker) writeBatch(topic string, index int32, id ident.UUID, records []byte) kmsg.ProduceResponseTopicPartition {
+	b.t.Helper()
 	req := kmsg.NewPtrProduceRequest()
 	req.Version, req.Acks, req.TimeoutMillis = 12, 1, 10_000
 	t := kmsg.NewProduceRequestTopic()
 	t.Topic, t.TopicID = topic, id
 	p := kmsg.NewProduceRequestTopicPartition()
 	p.Partition = index
-	p.Records = batch.NewBuilder(0, -1, 1000).Append(nil, []byte(value)).Build()
+	p.Records = records
 	t.Partitions = append(t.Partitions, p)
 	req.Topics = append(req.Topics, t)
 	return (<-b.ask(b.t.Context(), b.produce, req)).(*kmsg.ProduceResponse).Topics[0].Partitions[0]

@@ -87,7 +87,7 @@ func (b *broker) produce(req *wire.Request) {
 			p.Produce(now, replication.Produce{Token: token, Acks: body.Acks, Timeout: timeout}, w.records)
 		})
 		if !ok {
-			op.done(w.index, exec.Produced{Code: replication.NotLeaderOrFollower, Base: -1, LogStart: -1})
+			op.done(w.index, exec.Produced{Code: replication.NotLeaderOrFollower, Base: -1, LogStart: -1, LogAppendTime: -1})
 		}
 	}
 	req.ReleaseBody()
@@ -101,6 +101,7 @@ func (op *produceOp) done(index int, result exec.Produced) {
 	entry.part.ErrorCode = int16(result.Code)
 	entry.part.BaseOffset = int64(result.Base)
 	entry.part.LogStartOffset = int64(result.LogStart)
+	entry.part.LogAppendTime = result.LogAppendTime
 	if result.Message != "" {
 		entry.part.ErrorMessage = kmsg.StringPtr(result.Message)
 	}

@@ -97,6 +97,7 @@ func (b *broker) applyPartition(image *metadata.Image, id ident.TopicPartition) 
 	r.do(func(now ident.Instant, p *exec.Partition) {
 		p.SetMaxMessageBytes(int(values.MaxMessageBytes))
 		p.SetFlushPolicy(now, flushPolicy(values))
+		p.SetTimestampAfterMax(values.TimestampAfterMaxMs)
 		if err := p.Log().SetSettings(logSettings(values)); err != nil {
 			b.logger.Warn("a topic's settings can't be used", "topic", topic.Name, "error", err)
 		}
@@ -114,6 +115,7 @@ func logSettings(values topicconfig.Values) log.Settings {
 		SegmentMs:          values.SegmentMs,
 		SegmentJitterMs:    values.SegmentJitterMs,
 		IndexBytes:         max(int64(values.SegmentIndexBytes), log.MinIndexBytes),
+		LogAppendTime:      values.LogAppendTime,
 		IndexIntervalBytes: max(int64(values.IndexIntervalBytes), 1), // with 0 every batch gets an entry, as with 1
 	}
 }

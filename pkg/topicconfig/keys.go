@@ -16,6 +16,7 @@ const (
 	FlushMs                     = "flush.ms"
 	IndexIntervalBytes          = "index.interval.bytes"
 	MaxMessageBytes             = "max.message.bytes"
+	MessageTimestampAfterMaxMs  = "message.timestamp.after.max.ms"
 	MessageTimestampType        = "message.timestamp.type"
 	MinInsyncReplicas           = "min.insync.replicas"
 	RetentionBytes              = "retention.bytes"
@@ -25,6 +26,12 @@ const (
 	SegmentJitterMs             = "segment.jitter.ms"
 	SegmentMs                   = "segment.ms"
 	UncleanLeaderElectionEnable = "unclean.leader.election.enable"
+)
+
+// The values of message.timestamp.type.
+const (
+	createTime    = "CreateTime"
+	logAppendTime = "LogAppendTime"
 )
 
 // A Key is one topic config.
@@ -66,8 +73,12 @@ var table = []Key{
 		Doc: "The size in bytes of the largest record batch that the topic takes.",
 	},
 	{
-		Name: MessageTimestampType, Type: kmsg.ConfigTypeString, Default: "CreateTime", Synonym: "log.message.timestamp.type", only: []string{"CreateTime"},
-		Doc: "Records keep the timestamp that the producer gave them; \"CreateTime\" is the only value.",
+		Name: MessageTimestampAfterMaxMs, Type: kmsg.ConfigTypeLong, Default: "3600000", Synonym: "log.message.timestamp.after.max.ms", min: 0, max: math.MaxInt64,
+		Doc: "How far, in milliseconds, a record's timestamp may lie ahead of the leader's clock. Where message.timestamp.type is LogAppendTime it does not count.",
+	},
+	{
+		Name: MessageTimestampType, Type: kmsg.ConfigTypeString, Default: createTime, Synonym: "log.message.timestamp.type", only: []string{createTime, logAppendTime},
+		Doc: "Whether records keep the timestamp that the producer gave them (\"CreateTime\") or get the leader's when it appends them (\"LogAppendTime\").",
 	},
 	{
 		Name: MinInsyncReplicas, Type: kmsg.ConfigTypeInt, Default: "1", Synonym: "min.insync.replicas", min: 1, max: math.MaxInt32,
@@ -105,11 +116,14 @@ var table = []Key{
 }
 
 // notYet are Kafka's other topic keys, so that refusing one can say that the key is real.
+//
+// message.timestamp.before.max.ms is among them because it can't be kept exactly: a batch's header has the largest
+// timestamp, and that of the first record, but not the smallest, and records are not decoded here.
 var notYet = []string{
 	"compression.gzip.level", "compression.lz4.level", "compression.zstd.level", "delete.retention.ms",
 	"file.delete.delay.ms", "follower.replication.throttled.replicas",
 	"leader.replication.throttled.replicas", "local.retention.bytes", "local.retention.ms", "max.compaction.lag.ms",
-	"message.timestamp.after.max.ms", "message.timestamp.before.max.ms", "min.cleanable.dirty.ratio",
+	"message.timestamp.before.max.ms", "min.cleanable.dirty.ratio",
 	"min.compaction.lag.ms", "preallocate", "remote.copy.disable", "remote.log.delete.on.disable",
 	"remote.storage.enable",
 }

@@ -61,7 +61,10 @@ func TestValidate(t *testing.T) {
 		{CleanupPolicy, "delete,delete", "twice"},
 		{CleanupPolicy, "", "must be one or more of: delete"},
 		{CompressionType, "gzip", "must be one of: producer"},
-		{MessageTimestampType, "LogAppendTime", "must be one of: CreateTime"},
+		{MessageTimestampType, "LogAppendTime", ""},
+		{MessageTimestampType, "logappendtime", "must be one of: CreateTime, LogAppendTime"},
+		{MessageTimestampAfterMaxMs, "-1", "must be at least 0"},
+		{"message.timestamp.before.max.ms", "1000", "not supported here"},
 		{"remote.storage.enable", "true", "not supported here"},
 		{"retention.milliseconds", "1", "unknown topic config name"},
 		{"", "", "unknown topic config name"},
@@ -89,7 +92,7 @@ func TestValuesPreferTheTopicThenTheNodeThenKafka(t *testing.T) {
 	want := Values{
 		FlushMessages: math.MaxInt64, FlushMs: math.MaxInt64,
 		IndexIntervalBytes: 4096, MaxMessageBytes: 1048588, MinInsyncReplicas: 2,
-		RetentionBytes: -1, RetentionMs: -1, SegmentBytes: 1 << 30, SegmentIndexBytes: 10 << 20, SegmentMs: 604800000, UncleanLeaderElection: true,
+		RetentionBytes: -1, RetentionMs: -1, SegmentBytes: 1 << 30, SegmentIndexBytes: 10 << 20, SegmentMs: 604800000, UncleanLeaderElection: true, TimestampAfterMaxMs: 3_600_000,
 	}
 	if err != nil || got != want {
 		t.Errorf("got %+v, %v; want %+v", got, err, want)

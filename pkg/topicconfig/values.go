@@ -55,6 +55,7 @@ type Values struct {
 	FlushMessages         int64 // 1: before each acknowledgement; math.MaxInt64: never
 	FlushMs               int64 // math.MaxInt64: never
 	IndexIntervalBytes    int32
+	LogAppendTime         bool
 	MaxMessageBytes       int32
 	MinInsyncReplicas     int32 // as set; what counts is no more than the number of replicas
 	RetentionBytes        int64 // -1: no limit
@@ -63,6 +64,7 @@ type Values struct {
 	SegmentIndexBytes     int32
 	SegmentJitterMs       int64
 	SegmentMs             int64
+	TimestampAfterMaxMs   int64
 	UncleanLeaderElection bool
 }
 
@@ -104,10 +106,11 @@ func (d Defaults) Values(topic Get) (Values, error) {
 	unclean, _ := parseBool(text(UncleanLeaderElectionEnable))
 	text(CleanupPolicy)
 	text(CompressionType)
-	text(MessageTimestampType)
 	return Values{
 		FlushMessages:         number(FlushMessages),
 		FlushMs:               number(FlushMs),
+		LogAppendTime:         text(MessageTimestampType) == logAppendTime,
+		TimestampAfterMaxMs:   number(MessageTimestampAfterMaxMs),
 		IndexIntervalBytes:    small(IndexIntervalBytes),
 		MaxMessageBytes:       small(MaxMessageBytes),
 		MinInsyncReplicas:     small(MinInsyncReplicas),

@@ -28,6 +28,8 @@ type PartitionConfig struct {
 	FlushApart bool
 	// MaxMessageBytes is the topic's max.message.bytes; 0 means no limit.
 	MaxMessageBytes int
+	// TimestampAfterMaxMs is the topic's message.timestamp.after.max.ms; negative means no limit.
+	TimestampAfterMaxMs int64
 }
 
 // Partition is one partition replica: its log, its core and what lies between them. It is synchronous and has no
@@ -47,6 +49,7 @@ type Partition struct {
 	flush     bool     // wanted
 	flushing  bool     // under way
 	unflushed flushClock
+	stamps    map[replication.Token]int64 // log append times of produces that are not answered yet
 	closed    bool
 	outputs   Output
 	appendErr string
@@ -84,7 +87,9 @@ type Produced struct {
 	Code     replication.Code
 	Base     ident.Offset // -1 when nothing was appended
 	LogStart ident.Offset
-	Message  string // for people, when the records themselves are at fault
+	// LogAppendTime is when the leader appended the records, in ms since 1970; -1 where they keep the producer's time.
+	LogAppendTime int64
+	Message       string // for people, when the records themselves are at fault
 }
 
 // OpenPartition opens or creates the log and makes a replica that waits for metadata.
@@ -94,7 +99,7 @@ func OpenPartition(cfg PartitionConfig) (*Partition, log.Recovery, error) {
 		return nil, recovery, fmt.Errorf("open the log of %s-%d: %w", cfg.Topic, cfg.ID.Index, err)
 	}
 	cfg.Replication.FlushAlways = cfg.Flush.Always
-	p := &Partition{cfg: cfg, log: l}
+	p := &Partition{cfg: cfg, log: l, stamps: map[replication.Token]int64{}}
 	if cfg.Flush.Always {
 		// Recovery may have found records that were never flushed; only what is on the disk counts from now on.
 		if _, err := l.Flush(); err != nil {
@@ -117,6 +122,9 @@ func (p *Partition) Core() *replication.Replica { return p.core }
 // Log is for reading.
 func (p *Partition) Log() *log.Log { return p.log }
 
+// SetTimestampAfterMax follows the topic's configuration.
+func (p *Partition) SetTimestampAfterMax(ms int64) { p.cfg.TimestampAfterMaxMs = ms }
+
 // SetMaxMessageBytes follows the topic's configuration.
 func (p *Partition) SetMaxMessageBytes(n int) { p.cfg.MaxMessageBytes = n }
 
@@ -124,7 +132,7 @@ func (p *Partition) SetMaxMessageBytes(n int) { p.cfg.MaxMessageBytes = n }
 // too. The bytes are the caller's again after the call; offsets and epoch are written into them.
 func (p *Partition) Produce(now ident.Instant, ev replication.Produce, records []byte) {
 	if code, why := p.checkProduce(records); code != replication.None {
-		p.outputs.Completed = append(p.outputs.Completed, Produced{Token: ev.Token, Code: code, Base: -1, LogStart: -1, Message: why})
+		p.outputs.Completed = append(p.outputs.Completed, Produced{Token: ev.Token, Code: code, Base: -1, LogStart: -1, LogAppendTime: -1, Message: why})
 		return
 	}
 	p.records = records
@@ -240,8 +248,12 @@ func (p *Partition) perform() {
 
 func (p *Partition) collect(e *replication.Effects) {
 	for _, c := range e.Completed {
-		p.outputs.Completed = append(p.outputs.Completed,
-			Produced{Token: c.Token, Code: c.Code, Base: c.Base, LogStart: c.LogStart, Message: p.appendErr})
+		done := Produced{Token: c.Token, Code: c.Code, Base: c.Base, LogStart: c.LogStart, LogAppendTime: -1, Message: p.appendErr}
+		if stamp, ok := p.stamps[c.Token]; ok {
+			done.LogAppendTime = stamp
+			delete(p.stamps, c.Token)
+		}
+		p.outputs.Completed = append(p.outputs.Completed, done)
 	}
 	p.appendErr = ""
 	for _, a := range e.Answers {
@@ -294,6 +306,11 @@ func (p *Partition) checkProduce(records []byte) (replication.Code, string) {
 	}
 	if err := batch.CheckFromClient(h); err != nil {
 		return batchCode(err), err.Error()
+	}
+	if limit := p.cfg.TimestampAfterMaxMs; limit >= 0 && p.cfg.Log.WallMillis != nil && !p.log.StampsAppends() {
+		if ahead := h.MaxTimestamp - p.cfg.Log.WallMillis(); ahead > limit {
+			return InvalidTimestamp, fmt.Sprintf("a record's timestamp is %d ms ahead, message.timestamp.after.max.ms is %d", ahead, limit)
+		}
 	}
 	if err := batch.VerifyCRC(one, h); err != nil {
 		return batchCode(err), err.Error()

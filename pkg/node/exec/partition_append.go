@@ -15,6 +15,9 @@ func (p *Partition) append(token replication.Token) replication.Event {
 	}
 	info, err := p.log.AppendAsLeader(p.records, p.core.LeaderEpoch())
 	if err == nil {
+		if info.LogAppendTime >= 0 {
+			p.stamps[token] = info.LogAppendTime
+		}
 		return replication.AppendDone{Token: token, Base: info.First, End: info.End()}
 	}
 	code := appendCode(err)

@@ -12,6 +12,7 @@ const (
 	CorruptMessage             replication.Code = 2
 	MessageTooLarge            replication.Code = 10
 	RecordListTooLarge         replication.Code = 18
+	InvalidTimestamp           replication.Code = 32
 	OutOfOrderSequenceNumber   replication.Code = 45
 	DuplicateSequenceNumber    replication.Code = 46
 	InvalidProducerEpoch       replication.Code = 47

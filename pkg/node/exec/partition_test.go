@@ -156,7 +156,7 @@ func TestAcksAllIsAnsweredByTheFollowersFetch(t *testing.T) {
 	}
 	pull(f, l)
 	pull(f, l)
-	if c := l.out.Completed; len(c) != 1 || c[0] != (Produced{Token: 5}) {
+	if c := l.out.Completed; len(c) != 1 || c[0] != (Produced{Token: 5, LogAppendTime: -1}) {
 		t.Fatalf("completed %+v", c)
 	}
 }
