@@ -49,8 +49,8 @@ func (d disks) add(node ident.NodeID, incarnation ident.UUID, f nodefact.Fact) b
 func (b *FactBook) Began(node ident.NodeID, incarnation ident.UUID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if told, has := b.offline[node]; has && told.incarnation != incarnation {
-		delete(b.offline, node)
+	if told, has := b.disks.offline[node]; has && told.incarnation != incarnation {
+		delete(b.disks.offline, node)
 	}
 }
 
@@ -58,7 +58,7 @@ func (b *FactBook) Began(node ident.NodeID, incarnation ident.UUID) {
 // known, decides whether it still holds: a node that serves in another incarnation has opened the directory anew.
 func (b *FactBook) LogDirOffline(image *metadata.Image, node ident.NodeID) (nodefact.Fact, bool) {
 	b.mu.Lock()
-	told, has := b.offline[node]
+	told, has := b.disks.offline[node]
 	b.mu.Unlock()
 	if !has || image == nil {
 		return told.fact, has
@@ -72,6 +72,6 @@ func (b *FactBook) LogDirOffline(image *metadata.Image, node ident.NodeID) (node
 func (b *FactBook) Damage(partition ident.TopicPartition, node ident.NodeID) (nodefact.Fact, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	fact, has := b.damage[replicaKey{partition, node}]
+	fact, has := b.disks.damage[replicaKey{partition, node}]
 	return fact, has
 }

@@ -23,7 +23,7 @@ type FactBook struct {
 	mu    sync.Mutex
 	facts map[ident.TopicPartition][]nodefact.Fact
 	order []ident.TopicPartition
-	disks
+	disks disks
 }
 
 // NewFactBook returns an empty book.

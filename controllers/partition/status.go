@@ -212,7 +212,7 @@ func replicaStatus(f facts, partition *metadata.Partition, id ident.NodeID) hwv1
 	after := int32(-1)
 	if before != nil {
 		// Fencing is how the quorum takes a node without its directory out; the node's own word may come later.
-		told := before.Reason != "" && !(before.Reason == hwv1alpha1.ReasonNodeFenced && dirOffline)
+		told := before.Reason != "" && (before.Reason != hwv1alpha1.ReasonNodeFenced || !dirOffline)
 		if before.State != hwv1alpha1.ReplicaInSync && told {
 			next.Reason, next.LagOffsets, next.LagMillis = before.Reason, before.LagOffsets, before.LagMillis
 			return next
