@@ -192,7 +192,7 @@ type ReplicaDamage struct {
 	// +optional
 	FromOffset *int64 `json:"fromOffset,omitempty"`
 
-	// toOffset is the first offset behind the damage.
+	// toOffset is the first offset behind all that can't be read; between the two there may be records that can.
 	// +optional
 	ToOffset *int64 `json:"toOffset,omitempty"`
 }

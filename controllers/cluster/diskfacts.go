@@ -1,6 +1,8 @@
 package cluster
 
 import (
+	"maps"
+
 	"github.com/highwater-io/highwater/pkg/ident"
 	"github.com/highwater-io/highwater/pkg/metadata"
 	"github.com/highwater-io/highwater/pkg/nodefact"
@@ -33,7 +35,11 @@ func (d disks) add(node ident.NodeID, incarnation ident.UUID, f nodefact.Fact) b
 	case nodefact.LogDirOffline:
 		d.offline[node] = offlineDir{incarnation, f}
 	case nodefact.ReplicaDamaged:
-		if _, known := d.damage[key]; !known && len(d.damage) == maxPartitions {
+		before, known := d.damage[key]
+		switch {
+		case known: // further damage of the same replica
+			f.From, f.To = min(f.From, before.From), max(f.To, before.To)
+		case len(d.damage) == maxPartitions:
 			return false // it costs the offsets in a message: what is damaged stands in the metadata
 		}
 		d.damage[key] = f
@@ -45,10 +51,12 @@ func (d disks) add(node ident.NodeID, incarnation ident.UUID, f nodefact.Fact) b
 	return true
 }
 
-// Began notes that a node answers in another incarnation: what an earlier one told of its directory is over.
+// Began notes that a node answers in another incarnation: what an earlier one told of its directory is over, and what
+// became of its damaged replicas is for this one to tell.
 func (b *FactBook) Began(node ident.NodeID, incarnation ident.UUID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	maps.DeleteFunc(b.disks.damage, func(key replicaKey, _ nodefact.Fact) bool { return key.node == node })
 	if told, has := b.disks.offline[node]; has && told.incarnation != incarnation {
 		delete(b.disks.offline, node)
 	}
@@ -68,7 +76,8 @@ func (b *FactBook) LogDirOffline(image *metadata.Image, node ident.NodeID) (node
 	return told.fact, !over
 }
 
-// Damage returns what a node told of its replica of a partition when that was damaged.
+// Damage returns what a node told of its replica of a partition when that was damaged, the offsets being the first and
+// the last of all that is.
 func (b *FactBook) Damage(partition ident.TopicPartition, node ident.NodeID) (nodefact.Fact, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -54,22 +54,31 @@ func TestADirectoryIsOfflineUntilItsNodeServesInAnotherIncarnation(t *testing.T)
 func TestDamageIsKnownUntilTheReplicaIsRefilled(t *testing.T) {
 	book := cluster.NewFactBook()
 	at := ident.TopicPartition{Topic: topic, Index: 1}
-	tell := func(kind string) {
-		if !book.Add(2, ident.UUID{1}, nodefact.Fact{Kind: kind, TopicID: topic, Index: 1, From: 120, To: 480}) {
+	tell := func(kind string, from, to ident.Offset) {
+		if !book.Add(2, ident.UUID{1}, nodefact.Fact{Kind: kind, TopicID: topic, Index: 1, From: from, To: to}) {
 			t.Fatalf("a %s was not taken", kind)
 		}
 	}
-	tell(nodefact.ReplicaDamaged)
-	book.Began(2, ident.UUID{2})
+	tell(nodefact.ReplicaDamaged, 300, 480)
+	tell(nodefact.ReplicaDamaged, 120, 150)
 	if fact, is := book.Damage(at, 2); !is || fact.From != 120 || fact.To != 480 {
-		t.Errorf("%+v %v, want what was told, also by an earlier incarnation", fact, is)
+		t.Errorf("%+v %v, want all that is damaged", fact, is)
 	}
 	if _, is := book.Damage(at, 1); is {
 		t.Error("another node's replica is damaged")
 	}
-	tell(nodefact.ReplicaRefilled)
+	tell(nodefact.ReplicaRefilled, 120, 480)
 	if _, is := book.Damage(at, 2); is {
 		t.Error("damaged after it was refilled")
+	}
+	tell(nodefact.ReplicaDamaged, 500, 510)
+	book.Began(1, ident.UUID{2})
+	if fact, is := book.Damage(at, 2); !is || fact.From != 500 {
+		t.Errorf("%+v %v, want the new damage alone", fact, is)
+	}
+	book.Began(2, ident.UUID{2})
+	if _, is := book.Damage(at, 2); is {
+		t.Error("damaged by the word of a node that has started since")
 	}
 }
 
