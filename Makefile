@@ -125,6 +125,11 @@ chaos-smoke: build ## Kill -9 random processes under load; KILLS=20 SEED=n (0: a
 	$(BIN)/proofs/chaos -kills $(KILLS) -seed $(SEED) $(CHAOS_ARGS)
 
 MINUTES ?= 2
+.PHONY: e2e-disk
+e2e-disk: build ## A node's disk fills up, becomes read-only, fails to write: leaders move, nothing is lost (root, loop devices).
+	go build -o $(BIN)/proofs/ ./test/disk
+	$(BIN)/proofs/disk $(DISK_ARGS)
+
 .PHONY: e2e-idle
 e2e-idle: build ## The operator writes nothing for MINUTES=2 while nothing changes.
 	go build -o $(BIN)/proofs/ ./test/idle

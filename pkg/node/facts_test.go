@@ -93,6 +93,9 @@ func TestHTTP(t *testing.T) {
 		"/facts?after=1":  {200, `"facts":[]`},
 		"/facts?after=0":  {200, `"lagMillis":7`},
 		"/nothing":        {404, ""},
+		"/facts?after=1&wait=20s&incarnation=" + testUUID(1, 2).String(): {200, `"lagMillis":7`}, // at once
+		"/facts?after=1&incarnation=" + testUUID(1, 1).String():          {200, `"facts":[]`},
+		"/facts?after=1&incarnation=x":                                   {400, "incarnation"},
 	} {
 		if code, text := get(path); code != want.code || !strings.Contains(text, want.text) {
 			t.Errorf("%s: %d %q", path, code, text)

@@ -11,6 +11,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/highwater-io/highwater/pkg/ident"
 )
 
 // maxFactWait bounds how long one request for facts may wait.
@@ -53,7 +55,8 @@ func probe(check ready) http.HandlerFunc {
 	}
 }
 
-// serveFacts answers GET /facts?after=SEQ&wait=20s: the facts above SEQ, waiting for the first of them.
+// serveFacts answers GET /facts?after=SEQ&incarnation=ID&wait=20s: the facts above SEQ, waiting for the first of them.
+// Who says of which incarnation the number is learns at once, and from the first fact on, that this is another one.
 func serveFacts(w http.ResponseWriter, r *http.Request, facts *factStream) {
 	after, wait := int64(0), time.Duration(0)
 	var err error
@@ -67,6 +70,16 @@ func serveFacts(w http.ResponseWriter, r *http.Request, facts *factStream) {
 		if wait, err = time.ParseDuration(text); err != nil || wait < 0 {
 			http.Error(w, `wait: want a duration such as "20s"`, http.StatusBadRequest)
 			return
+		}
+	}
+	if text := r.FormValue("incarnation"); text != "" {
+		incarnation, err := ident.ParseUUID(text)
+		if err != nil {
+			http.Error(w, "incarnation: want the uuid that came with the last fact seen", http.StatusBadRequest)
+			return
+		}
+		if incarnation != facts.incarnation {
+			after, wait = 0, 0
 		}
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), min(wait, maxFactWait))
