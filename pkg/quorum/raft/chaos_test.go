@@ -29,12 +29,22 @@ func (d draws) key() raft.ReplicaKey {
 	return k
 }
 
+func (d draws) snapshot() raft.SnapshotID { return raft.SnapshotID{End: d.offset(), Epoch: d.epoch()} }
+
+func (d draws) voter() raft.Voter {
+	v := raft.Voter{Key: d.key()}
+	if rapid.Bool().Draw(d.t, "endpoint") {
+		v.Endpoints = []raft.Endpoint{{Name: "CONTROLLER", Host: "elsewhere", Port: 9093}}
+	}
+	return v
+}
+
 func (d draws) cluster() string {
 	return rapid.SampledFrom([]string{"c", "", "x"}).Draw(d.t, "cluster")
 }
 
 func (d draws) request() raft.Message {
-	switch rapid.IntRange(0, 3).Draw(d.t, "request") {
+	switch rapid.IntRange(0, 7).Draw(d.t, "request") {
 	case 0:
 		return &raft.VoteRequest{
 			ClusterID: d.cluster(), Voter: d.key(), Candidate: d.key(), Epoch: d.epoch(), LastEpoch: d.epoch(), EndOffset: d.offset(),
@@ -44,6 +54,17 @@ func (d draws) request() raft.Message {
 		return &raft.BeginQuorumEpochRequest{ClusterID: d.cluster(), Voter: d.key(), Leader: d.id(), Epoch: d.epoch()}
 	case 2:
 		return &raft.EndQuorumEpochRequest{ClusterID: d.cluster(), Leader: d.id(), Epoch: d.epoch(), Successors: []raft.ReplicaKey{d.key(), d.key()}}
+	case 3:
+		return &raft.FetchSnapshotRequest{
+			ClusterID: d.cluster(), Replica: d.key(), Epoch: d.epoch(), Snapshot: d.snapshot(),
+			Position: int64(d.offset()), MaxBytes: int32(rapid.IntRange(-1, 9).Draw(d.t, "bytes")),
+		}
+	case 4:
+		return &raft.AddVoterRequest{ClusterID: d.cluster(), Voter: d.voter(), AckAppended: rapid.Bool().Draw(d.t, "appended")}
+	case 5:
+		return &raft.RemoveVoterRequest{ClusterID: d.cluster(), Voter: d.key()}
+	case 6:
+		return &raft.UpdateVoterRequest{ClusterID: d.cluster(), Epoch: d.epoch(), Voter: d.voter()}
 	}
 	return &raft.FetchRequest{
 		ClusterID: d.cluster(), Replica: d.key(), Epoch: d.epoch(), Offset: d.offset(), LastEpoch: d.epoch(), HighWatermark: d.offset(),
@@ -61,13 +82,25 @@ func (d draws) response(to raft.Message) raft.Message {
 		return &raft.BeginQuorumEpochResponse{Code: code, Current: info}
 	case *raft.EndQuorumEpochRequest:
 		return &raft.EndQuorumEpochResponse{Code: code, Current: info}
+	case *raft.UpdateVoterRequest:
+		return &raft.ChangeVotersResponse{Code: code, Current: info}
+	}
+	if to, ok := to.(*raft.FetchSnapshotRequest); ok {
+		r := &raft.FetchSnapshotResponse{Code: code, Current: info, Snapshot: to.Snapshot, Position: to.Position, Size: int64(d.offset())}
+		for range rapid.IntRange(0, 4).Draw(d.t, "piece") {
+			r.Bytes = append(r.Bytes, byte(rapid.IntRange(0, 3).Draw(d.t, "e")))
+		}
+		if rapid.IntRange(0, 9).Draw(d.t, "other") == 0 {
+			r.Snapshot, r.Position = d.snapshot(), int64(d.offset())
+		}
+		return r
 	}
 	f := &raft.FetchResponse{Code: code, Current: info, HighWatermark: d.offset(), LogStartOffset: d.offset()}
 	switch rapid.IntRange(0, 3).Draw(d.t, "what") {
 	case 0:
 		f.Diverging = &raft.EpochEnd{Epoch: d.epoch(), End: d.offset()}
 	case 1:
-		f.Snapshot = &raft.EpochEnd{Epoch: d.epoch(), End: d.offset()}
+		f.Snapshot = &raft.SnapshotID{Epoch: d.epoch(), End: d.offset()}
 	case 2:
 		for range rapid.IntRange(1, 4).Draw(d.t, "records") {
 			f.Records = append(f.Records, byte(rapid.IntRange(0, 12).Draw(d.t, "e")))

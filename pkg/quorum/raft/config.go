@@ -39,6 +39,13 @@ type Config struct {
 	FetchMaxBytes int32
 	// ProposeMaxBytes limits what is appended in one piece.
 	ProposeMaxBytes int32
+	// SnapshotChunkBytes is how much of a snapshot is asked for at a time. While the answers don't come in time it is
+	// halved, so that a slow link can be used too.
+	SnapshotChunkBytes int32
+	// VoterLagMax is how long ago a replica that is to become a voter may have been caught up with the leader.
+	VoterLagMax time.Duration
+	// ChangeVotersTimeout bounds the wait for a change of the voters, unless its request names a shorter one.
+	ChangeVotersTimeout time.Duration
 
 	// Seed starts the jitter. Nodes of one quorum should have different ones.
 	Seed uint64
@@ -62,6 +69,9 @@ const (
 	DefaultObserverTimeout    = 5 * time.Minute
 	DefaultFetchMaxBytes      = 8 << 20
 	DefaultProposeMaxBytes    = 8 << 20
+	DefaultSnapshotChunkBytes = 1 << 20
+	DefaultVoterLagMax        = 5 * time.Second
+	DefaultChangeVoters       = 30 * time.Second
 )
 
 func (c *Config) setDefaults() {
@@ -77,6 +87,8 @@ func (c *Config) setDefaults() {
 		{&c.FetchMaxWait, DefaultFetchMaxWait},
 		{&c.ParkMax, DefaultParkMax},
 		{&c.ObserverTimeout, DefaultObserverTimeout},
+		{&c.VoterLagMax, DefaultVoterLagMax},
+		{&c.ChangeVotersTimeout, DefaultChangeVoters},
 	} {
 		if *d.at == 0 {
 			*d.at = d.value
@@ -88,6 +100,9 @@ func (c *Config) setDefaults() {
 	if c.ProposeMaxBytes == 0 {
 		c.ProposeMaxBytes = DefaultProposeMaxBytes
 	}
+	if c.SnapshotChunkBytes == 0 {
+		c.SnapshotChunkBytes = DefaultSnapshotChunkBytes
+	}
 }
 
 func (c *Config) validate() error {
@@ -95,7 +110,8 @@ func (c *Config) validate() error {
 	case c.Self.ID < 0:
 		return fmt.Errorf("raft: node id %d: must not be negative", c.Self.ID)
 	case c.ElectionTimeout < 0 || c.FetchTimeout < 0 || c.CheckQuorumTimeout < 0 || c.RequestTimeout < 0 ||
-		c.RetryBackoff < 0 || c.FetchMaxWait < 0 || c.ParkMax < 0 || c.ObserverTimeout < 0:
+		c.RetryBackoff < 0 || c.FetchMaxWait < 0 || c.ParkMax < 0 || c.ObserverTimeout < 0 || c.VoterLagMax < 0 ||
+		c.ChangeVotersTimeout < 0:
 		return fmt.Errorf("raft: node %d: a time-out is negative", c.Self.ID)
 	case c.FetchMaxWait >= c.FetchTimeout:
 		return fmt.Errorf("raft: node %d: FetchMaxWait %v must be below FetchTimeout %v, or an idle leader looks dead",
@@ -103,7 +119,7 @@ func (c *Config) validate() error {
 	case c.CheckQuorumTimeout <= c.FetchMaxWait:
 		return fmt.Errorf("raft: node %d: CheckQuorumTimeout %v must be above FetchMaxWait %v, or an idle leader resigns",
 			c.Self.ID, c.CheckQuorumTimeout, c.FetchMaxWait)
-	case c.FetchMaxBytes < 0 || c.ProposeMaxBytes < 0:
+	case c.FetchMaxBytes < 0 || c.ProposeMaxBytes < 0 || c.SnapshotChunkBytes < 0:
 		return fmt.Errorf("raft: node %d: a size limit is negative", c.Self.ID)
 	}
 	return nil
@@ -135,6 +151,14 @@ const (
 	MutateSkipPreVote Mutant = "skip-pre-vote"
 	// MutateNoCheckQuorum never resigns, even when nobody fetches any more (KAFKA-15489).
 	MutateNoCheckQuorum Mutant = "no-check-quorum"
+	// MutateStaleSnapshot installs a snapshot that holds less than what is known to be committed.
+	MutateStaleSnapshot Mutant = "stale-snapshot"
+	// MutateResumeElsewhere goes on with a snapshot's download at another leader, or in another epoch.
+	MutateResumeElsewhere Mutant = "resume-elsewhere"
+	// MutateTwoChanges takes a change of the voters while another is not committed yet.
+	MutateTwoChanges Mutant = "two-changes"
+	// MutateAddAnyVoter makes a replica a voter that is not caught up.
+	MutateAddAnyVoter Mutant = "add-any-voter"
 )
 
 // ReplicaKey is a replica's identity: its node id and the id of its metadata directory, so that a node whose

@@ -28,6 +28,11 @@ type LogView interface {
 	LatestEpoch() ident.Epoch
 	// EpochEndOffset is the largest epoch not above e and where it ends; false when that can't be told.
 	EpochEndOffset(e ident.Epoch) (ident.Epoch, ident.Offset, bool)
+	// OldestSnapshot and LatestSnapshot are those that are whole and on disk; false when there is none. The 0-0
+	// checkpoint of a new cluster is none. A log that starts above 0 starts at the end of the oldest one, or below
+	// it.
+	OldestSnapshot() (SnapshotID, bool)
+	LatestSnapshot() (SnapshotID, bool)
 }
 
 // Event is something that happened.
@@ -62,6 +67,24 @@ type (
 	AppendRefused struct{ Err error }
 	// TruncateDone follows each truncation. What lies at and above To is gone.
 	TruncateDone struct{ To ident.Offset }
+	// ChunkStored follows each SnapshotChunk that was written into the partial file.
+	ChunkStored struct {
+		Snapshot SnapshotID
+		// Position is the end of the chunk.
+		Position int64
+	}
+	// SnapshotRefused follows a chunk or a whole snapshot that is not what it should be: nothing of it is left.
+	// What failed for the disk's sake stops the node instead.
+	SnapshotRefused struct {
+		Snapshot SnapshotID
+		Err      error
+	}
+	// SnapshotInstalled follows each install: the snapshot is in its place, and the log begins at its end, empty
+	// unless it held that very position and epoch. Voters is the snapshot's voter set.
+	SnapshotInstalled struct {
+		Snapshot SnapshotID
+		Voters   VoterSet
+	}
 	// FlushDone tells that the records below End are on disk.
 	FlushDone struct{ End ident.Offset }
 	// Unreachable is a hint: the connection to this node was reset and it refuses a new one. A follower of it
@@ -71,16 +94,19 @@ type (
 	Resign struct{ Epoch ident.Epoch }
 )
 
-func (Start) event()         {}
-func (Tick) event()          {}
-func (Request) event()       {}
-func (Response) event()      {}
-func (AppendDone) event()    {}
-func (AppendRefused) event() {}
-func (TruncateDone) event()  {}
-func (FlushDone) event()     {}
-func (Unreachable) event()   {}
-func (Resign) event()        {}
+func (Start) event()             {}
+func (Tick) event()              {}
+func (Request) event()           {}
+func (Response) event()          {}
+func (AppendDone) event()        {}
+func (AppendRefused) event()     {}
+func (TruncateDone) event()      {}
+func (ChunkStored) event()       {}
+func (SnapshotRefused) event()   {}
+func (SnapshotInstalled) event() {}
+func (FlushDone) event()         {}
+func (Unreachable) event()       {}
+func (Resign) event()            {}
 
 // LeaderStart is the control batch that a new leader appends at the start of its epoch.
 type LeaderStart struct {
@@ -109,6 +135,29 @@ type Read struct {
 	MaxBytes int32
 	// Response lacks only the records.
 	Response *FetchResponse
+}
+
+// VotersChange is a voter set that a leader appends as a control record of its epoch (KIP-853).
+type VotersChange struct {
+	Epoch  ident.Epoch
+	Voters VoterSet
+}
+
+// SnapshotChunk is a piece of a snapshot of the leader's. One at position 0 begins the partial file anew; each other
+// one continues it.
+type SnapshotChunk struct {
+	Snapshot SnapshotID
+	Position int64
+	Bytes    []byte
+}
+
+// SnapshotRead is a FetchSnapshotRequest to be answered from the snapshot's file.
+type SnapshotRead struct {
+	Token    uint64
+	MaxBytes int32
+	// Response has Snapshot and Position as they were asked for, and lacks size and bytes, or else the code:
+	// SnapshotNotFound, or PositionOutOfRange when Position is not within the file.
+	Response *FetchSnapshotResponse
 }
 
 // Reply answers a Request.
@@ -145,15 +194,26 @@ type Effects struct {
 	Truncate *ident.Offset
 	// LeaderStart is to be appended as leader of its epoch, then AppendDone.
 	LeaderStart *LeaderStart
+	// AppendVoters is to be appended as leader, then AppendDone with the set among its Voters.
+	AppendVoters *VotersChange
 	// Append is to be verified and appended as follower, then AppendDone or AppendRefused.
 	Append *FetchedRecords
+	// DropSnapshot: what there is of a partial snapshot is of no use any more.
+	DropSnapshot bool
+	// Chunk is to be written into the partial file, then ChunkStored or SnapshotRefused.
+	Chunk *SnapshotChunk
+	// Install: the partial file is all there. It is to be checked whole and then to become the state of this node,
+	// durably at every step, then SnapshotInstalled or SnapshotRefused. No other event may be handed in between:
+	// the log is not what this node knows of it until then.
+	Install *SnapshotID
 	// FlushWanted: there are records whose FlushDone somebody waits for. It need not be at once, and what is
 	// appended meanwhile may go with it.
 	FlushWanted bool
-	// Reads are fetches to be answered from the log.
-	Reads   []Read
-	Replies []Reply
-	Sends   []Send
+	// Reads are fetches to be answered from the log, SnapshotReads from a snapshot.
+	Reads         []Read
+	SnapshotReads []SnapshotRead
+	Replies       []Reply
+	Sends         []Send
 
 	// Leadership changed.
 	Leadership *Leadership
@@ -175,13 +235,14 @@ type EpochStart struct {
 // Clone returns a copy that a Reset of e leaves alone.
 func (e *Effects) Clone() *Effects {
 	c := *e
-	c.Reads, c.Replies, c.Sends = slices.Clone(e.Reads), slices.Clone(e.Replies), slices.Clone(e.Sends)
+	c.Reads, c.SnapshotReads = slices.Clone(e.Reads), slices.Clone(e.SnapshotReads)
+	c.Replies, c.Sends = slices.Clone(e.Replies), slices.Clone(e.Sends)
 	return &c
 }
 
 // Reset empties e and keeps its memory.
 func (e *Effects) Reset() {
-	*e = Effects{Reads: e.Reads[:0], Replies: e.Replies[:0], Sends: e.Sends[:0]}
+	*e = Effects{Reads: e.Reads[:0], SnapshotReads: e.SnapshotReads[:0], Replies: e.Replies[:0], Sends: e.Sends[:0]}
 }
 
 // ErrUnsupportedVersion is the error of a Response when the peer does not know the message or this version of it.

@@ -226,6 +226,8 @@ func (n *Node) successionWait(successors []ReplicaKey) time.Duration {
 		return s.ID == n.cfg.Self.ID && (s.DirectoryID.IsZero() || s.DirectoryID == n.cfg.Self.DirectoryID)
 	})
 	switch {
+	case n.install.Active:
+		return n.jitter(longest, longest) // its log is too short to lead with
 	case k == 0:
 		return 0
 	case k < 0 || len(successors) > 16:

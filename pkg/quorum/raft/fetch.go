@@ -54,9 +54,14 @@ func (n *Node) serveFetch(token uint64, m *FetchRequest) {
 	if r != nil {
 		n.dropParkedOf(m.Replica)
 	}
+	if id, wanted := n.snapshotFor(m.Offset, m.LastEpoch); wanted {
+		resp := n.fetchResponse()
+		resp.Snapshot = &id
+		n.reply(token, resp)
+		return
+	}
 	if m.Offset < n.log.StartOffset() {
-		// A snapshot would help; there is none yet.
-		n.reply(token, n.fetchError(OffsetOutOfRange))
+		n.reply(token, n.fetchError(OffsetOutOfRange)) // no node trims its log without a snapshot
 		return
 	}
 	if d := n.divergence(m.Offset, m.LastEpoch); d != nil {
@@ -67,6 +72,10 @@ func (n *Node) serveFetch(token uint64, m *FetchRequest) {
 	}
 	if r != nil {
 		n.fetchedUpTo(r, m.Offset)
+		if n.role != Leader { // it has committed that it is no voter any more
+			n.reply(token, n.fetchError(NotLeaderOrFollower))
+			return
+		}
 	}
 	if n.answerFetch(token, m) {
 		return
@@ -84,7 +93,7 @@ func (n *Node) divergence(offset ident.Offset, lastEpoch ident.Epoch) *EpochEnd 
 	if offset == 0 && n.log.StartOffset() == 0 || n.cfg.Mutant == MutateIgnoreDivergence {
 		return nil
 	}
-	epoch, end, ok := n.log.EpochEndOffset(lastEpoch)
+	epoch, end, ok := n.epochEnd(lastEpoch)
 	if !ok {
 		epoch, end = n.lastEpoch(), n.log.EndOffset()
 	}

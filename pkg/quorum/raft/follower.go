@@ -19,6 +19,8 @@ type fetcher struct {
 	highWatermark ident.Offset
 	// truncating: the log is about to be cut.
 	truncating bool
+	// storing: a piece of a snapshot is on its way to the disk, or the whole is being installed.
+	storing bool
 	// askOther: the last fetch failed; a node that may not stand asks somebody else in between (KAFKA-17030,
 	// KAFKA-19354), rotation says whom.
 	askOther bool
@@ -43,7 +45,7 @@ func (n *Node) fetchDue() ident.Instant {
 // fetchBlocked: a fetch says that all below its offset is on disk, so it waits until that is so. Observers
 // wait too: the leader may already count one that does not know yet that it became a voter.
 func (n *Node) fetchBlocked() bool {
-	if n.fetch.appending || n.fetch.truncating {
+	if n.fetch.appending || n.fetch.truncating || n.fetch.storing {
 		return true
 	}
 	if n.cfg.Mutant == MutateFetchUnflushed {
@@ -73,6 +75,7 @@ func (n *Node) maybeFetch() {
 	f := &n.fetch
 	if f.correlation != 0 && n.now >= f.deadline {
 		f.correlation = 0
+		n.askForLess()
 		n.fetchFailed(fmt.Errorf("node %d has not answered a fetch within %v", f.to, n.cfg.FetchMaxWait+n.cfg.RequestTimeout))
 	}
 	if f.correlation != 0 || n.fetchBlocked() || n.now < f.retryAt {
@@ -87,6 +90,10 @@ func (n *Node) maybeFetch() {
 	}
 	f.to, f.epoch, f.offset = to, n.vote.Epoch, n.log.EndOffset()
 	f.deadline = n.now.Add(n.cfg.FetchMaxWait + n.cfg.RequestTimeout)
+	if n.download != nil && n.role == Follower && to == n.vote.Leader {
+		f.correlation = n.send(to, n.fetchSnapshotRequest())
+		return
+	}
 	f.correlation = n.send(to, &FetchRequest{
 		ClusterID:     n.cfg.ClusterID,
 		Replica:       n.cfg.Self,
@@ -113,12 +120,16 @@ func (n *Node) onFetchResponse(r Response) {
 		n.fetchFailed(fmt.Errorf("fetch from node %d: %w", r.From, r.Err))
 		return
 	}
+	epoch, offset, from := f.epoch, f.offset, f.to
+	if m, ok := r.Msg.(*FetchSnapshotResponse); ok {
+		n.onFetchSnapshotResponse(m, from, epoch)
+		return
+	}
 	m, ok := r.Msg.(*FetchResponse)
 	if !ok {
 		n.fatal("a %T came as the answer to a fetch", r.Msg)
 		return
 	}
-	epoch, offset, from := f.epoch, f.offset, f.to
 	role := n.role
 	n.learn(m.Current)
 	if m.Code != None {
@@ -126,7 +137,7 @@ func (n *Node) onFetchResponse(r Response) {
 			n.fetchFailed(fmt.Errorf("fetch from node %d at offset %d, epoch %d: error %d", from, offset, epoch, m.Code))
 		}
 		if m.Code == OffsetOutOfRange {
-			n.trouble = fmt.Errorf("the log of node %d starts at %d, beyond this node's end %d, and snapshots can't be fetched yet",
+			n.trouble = fmt.Errorf("the log of node %d starts at %d, beyond this node's end %d, and it offers no snapshot: it has lost one",
 				from, m.LogStartOffset, offset)
 		}
 		return
@@ -137,22 +148,26 @@ func (n *Node) onFetchResponse(r Response) {
 		f.retryAt = n.retryAt()
 		return
 	}
-	n.fetchedFromLeader, n.leaderResigned = true, false
-	n.fetchDeadline = n.now.Add(n.fetchTimeout())
-	f.askOther = false
-	n.trouble = nil
+	n.heardLeader()
 	switch {
 	case m.Diverging != nil:
 		n.onDiverging(*m.Diverging)
 	case m.Snapshot != nil:
-		n.fetchFailed(fmt.Errorf("node %d can't serve offset %d and offers snapshot %d-%d, which can't be fetched yet",
-			from, offset, m.Snapshot.End, m.Snapshot.Epoch))
+		n.onSnapshotOffered(*m.Snapshot, m.HighWatermark)
 	case len(m.Records) > 0:
 		f.appending, f.highWatermark = true, m.HighWatermark
 		n.out.Append = &FetchedRecords{Offset: offset, Epoch: epoch, Records: m.Records}
 	default:
 		n.raiseHighWatermark(min(m.HighWatermark, offset))
 	}
+}
+
+// heardLeader notes that the leader answered, and lives.
+func (n *Node) heardLeader() {
+	n.fetchedFromLeader, n.leaderResigned = true, false
+	n.fetchDeadline = n.now.Add(n.fetchTimeout())
+	n.fetch.askOther = false
+	n.trouble = nil
 }
 
 // onDiverging cuts the log to where it can still agree with the leader's. What is committed is never cut: if
@@ -164,7 +179,7 @@ func (n *Node) onDiverging(d EpochEnd) {
 	}
 	end := n.log.EndOffset()
 	to := n.log.StartOffset()
-	if epoch, own, ok := n.log.EpochEndOffset(d.Epoch); ok {
+	if epoch, own, ok := n.epochEnd(d.Epoch); ok {
 		to = own
 		if epoch == d.Epoch {
 			to = min(own, d.End)

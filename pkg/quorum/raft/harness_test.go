@@ -14,9 +14,75 @@ import (
 
 // fakeLog holds one epoch per record; a "record" on the fake wire is one byte, its epoch.
 type fakeLog struct {
+	records   []ident.Epoch // from offset 0 on; those below start are what the snapshots tell
+	table     epoch.Table
+	start     ident.Offset
+	snapshots []fakeSnapshot // the oldest first
+}
+
+// fakeSnapshot is on the fake wire one byte for each record below its end.
+type fakeSnapshot struct {
+	id      raft.SnapshotID
 	records []ident.Epoch
-	table   epoch.Table
-	start   ident.Offset
+	voters  raft.VoterSet
+}
+
+func (s fakeSnapshot) bytes() []byte {
+	var out []byte
+	for _, e := range s.records {
+		out = append(out, byte(e))
+	}
+	return out
+}
+
+// voterSets has the voter sets in the control records of a quorum. Offset and epoch name a record, and so its content.
+type voterSets map[raft.SnapshotID]raft.VoterSet
+
+func (l *fakeLog) OldestSnapshot() (raft.SnapshotID, bool) {
+	if len(l.snapshots) == 0 {
+		return raft.SnapshotID{}, false
+	}
+	return l.snapshots[0].id, true
+}
+
+func (l *fakeLog) LatestSnapshot() (raft.SnapshotID, bool) {
+	if len(l.snapshots) == 0 {
+		return raft.SnapshotID{}, false
+	}
+	return l.snapshots[len(l.snapshots)-1].id, true
+}
+
+// snapshot takes one of all records below end; with trim the log begins there afterwards.
+func (l *fakeLog) snapshot(end ident.Offset, voters raft.VoterSet, trim bool) raft.SnapshotID {
+	id := raft.SnapshotID{End: end, Epoch: l.records[end-1]}
+	l.snapshots = append(l.snapshots, fakeSnapshot{id, slices.Clone(l.records[:end]), voters})
+	if trim {
+		l.start = end
+		l.trimTable()
+		l.snapshots = l.snapshots[len(l.snapshots)-1:]
+	}
+	return id
+}
+
+func (l *fakeLog) trimTable() {
+	l.table.TruncateFromStart(l.start)
+	if l.start == l.EndOffset() {
+		l.table.Clear()
+	}
+}
+
+// install is what an executor does with a whole snapshot.
+func (l *fakeLog) install(s fakeSnapshot) {
+	end := s.id.End
+	holds := l.start < end && end <= l.EndOffset() && l.records[end-1] == s.id.Epoch
+	if holds {
+		l.start = end
+		l.trimTable()
+	} else {
+		l.records, l.start = slices.Clone(s.records), end
+		l.table.Clear()
+	}
+	l.snapshots = []fakeSnapshot{s}
 }
 
 func (l *fakeLog) StartOffset() ident.Offset { return l.start }
@@ -45,8 +111,11 @@ func (l *fakeLog) truncate(to ident.Offset) {
 
 func (l *fakeLog) String() string {
 	var b strings.Builder
+	if l.start > 0 {
+		fmt.Fprintf(&b, "(%d) ", l.start)
+	}
 	for i, e := range l.records {
-		if i > 0 && e == l.records[i-1] {
+		if i < int(l.start) || i > int(l.start) && e == l.records[i-1] {
 			continue
 		}
 		end := i
@@ -95,10 +164,15 @@ type peer struct {
 	saved  raft.VoteState
 	node   *raft.Node
 	voters []raft.VotersAt
+	sets   voterSets
 	// holdFlush leaves FlushDone to the test.
 	holdFlush bool
 	flushed   ident.Offset
 	saves     int
+
+	partial  []byte
+	installs int
+	drops    int
 
 	replies []raft.Reply
 	sends   []raft.Send
@@ -113,7 +187,7 @@ type peer struct {
 
 func newPeer(t testing.TB, cfg raft.Config, log *fakeLog, vote raft.VoteState, voters raft.VoterSet) *peer {
 	p := &peer{
-		t: t, id: cfg.Self.ID, cfg: cfg, log: log, saved: vote,
+		t: t, id: cfg.Self.ID, cfg: cfg, log: log, saved: vote, sets: voterSets{},
 		voters: []raft.VotersAt{{Offset: raft.BootstrapOffset, Voters: voters}},
 		note:   func(string, ...any) {},
 	}
@@ -123,13 +197,38 @@ func newPeer(t testing.TB, cfg raft.Config, log *fakeLog, vote raft.VoteState, v
 
 func (p *peer) start(now ident.Instant) {
 	p.t.Helper()
-	node, err := raft.New(p.cfg, p.log, p.saved, p.voters)
+	node, err := raft.New(p.cfg, p.log, p.saved, p.votersOnDisk())
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	p.node, p.flushed = node, p.log.EndOffset()
 	p.replies, p.sends, p.hw = nil, nil, nil
 	p.step(now, raft.Start{})
+}
+
+// votersOnDisk is what an executor finds at a start: the set that the peer was made with, or the latest snapshot's,
+// and those in the log.
+func (p *peer) votersOnDisk() []raft.VotersAt {
+	found := slices.Clone(p.voters)
+	if n := len(p.log.snapshots); n > 0 && len(p.log.snapshots[0].voters) > 0 {
+		s := p.log.snapshots[0]
+		found = []raft.VotersAt{{Offset: s.id.End - 1, Voters: s.voters}}
+	}
+	for o := p.log.start; o < p.log.EndOffset(); o++ {
+		if set, ok := p.sets[raft.SnapshotID{End: o, Epoch: p.log.records[o]}]; ok {
+			found = append(found, raft.VotersAt{Offset: o, Voters: set})
+		}
+	}
+	p.partial = nil
+	return found
+}
+
+// appendVoters puts a voter set into the log.
+func (p *peer) appendVoters(e ident.Epoch, set raft.VoterSet) []raft.VotersAt {
+	o := p.log.EndOffset()
+	p.sets[raft.SnapshotID{End: o, Epoch: e}] = set
+	p.log.append(e, 1)
+	return []raft.VotersAt{{Offset: o, Voters: set}}
 }
 
 func (p *peer) step(now ident.Instant, ev raft.Event) {
@@ -172,14 +271,28 @@ func (p *peer) perform(out *raft.Effects) (done []raft.Event) {
 		ev := raft.AppendDone{}
 		p.log.append(s.Epoch, 1)
 		if s.Bootstrap != nil {
-			p.log.append(s.Epoch, 2)
-			ev.Voters = []raft.VotersAt{{Offset: p.log.EndOffset() - 1, Voters: s.Bootstrap}}
+			p.log.append(s.Epoch, 1)
+			ev.Voters = p.appendVoters(s.Epoch, s.Bootstrap)
 		}
 		ev.End = p.log.EndOffset()
 		done = append(done, ev)
 	}
+	if c := out.AppendVoters; c != nil {
+		voters := p.appendVoters(c.Epoch, c.Voters)
+		done = append(done, raft.AppendDone{End: p.log.EndOffset(), Voters: voters})
+	}
 	if a := out.Append; a != nil {
 		done = append(done, p.appendFetched(a))
+	}
+	if out.DropSnapshot {
+		p.partial = nil
+		p.drops++
+	}
+	if c := out.Chunk; c != nil {
+		done = append(done, p.storeChunk(c))
+	}
+	if id := out.Install; id != nil {
+		done = append(done, p.install(*id))
 	}
 	if out.FlushWanted && !p.holdFlush {
 		p.flushed = p.log.EndOffset()
@@ -191,6 +304,9 @@ func (p *peer) perform(out *raft.Effects) (done []raft.Event) {
 			r.Response.Records = append(r.Response.Records, byte(e))
 		}
 		p.replies = append(p.replies, raft.Reply{Token: r.Token, Msg: r.Response})
+	}
+	for _, r := range out.SnapshotReads {
+		p.readSnapshot(r)
 	}
 	p.replies = append(p.replies, out.Replies...)
 	p.sends = append(p.sends, out.Sends...)
@@ -210,10 +326,60 @@ func (p *peer) perform(out *raft.Effects) (done []raft.Event) {
 	return done
 }
 
+func (p *peer) storeChunk(c *raft.SnapshotChunk) raft.Event {
+	if c.Position == 0 {
+		p.partial = nil
+	}
+	if int(c.Position) != len(p.partial) {
+		p.t.Fatalf("node %d: a chunk of %s at %d, after %d bytes", p.id, c.Snapshot, c.Position, len(p.partial))
+	}
+	p.partial = append(p.partial, c.Bytes...)
+	return raft.ChunkStored{Snapshot: c.Snapshot, Position: int64(len(p.partial))}
+}
+
+func (p *peer) install(id raft.SnapshotID) raft.Event {
+	s := fakeSnapshot{id: id}
+	for _, b := range p.partial {
+		s.records = append(s.records, ident.Epoch(b))
+	}
+	p.partial = nil
+	if len(s.records) != int(id.End) || s.records[id.End-1] != id.Epoch {
+		return raft.SnapshotRefused{Snapshot: id, Err: fmt.Errorf("not snapshot %s: %d records", id, len(s.records))}
+	}
+	for o, e := range s.records {
+		if set, ok := p.sets[raft.SnapshotID{End: ident.Offset(o), Epoch: e}]; ok {
+			s.voters = set
+		}
+	}
+	p.log.install(s)
+	p.installs++
+	p.flushed = p.log.EndOffset()
+	p.note("installs snapshot %s", id)
+	return raft.SnapshotInstalled{Snapshot: id, Voters: s.voters}
+}
+
+func (p *peer) readSnapshot(r raft.SnapshotRead) {
+	resp := r.Response
+	i := slices.IndexFunc(p.log.snapshots, func(s fakeSnapshot) bool { return s.id == resp.Snapshot })
+	if i < 0 {
+		resp.Code = raft.SnapshotNotFound
+	} else {
+		all := p.log.snapshots[i].bytes()
+		resp.Size = int64(len(all))
+		if resp.Position >= resp.Size {
+			resp.Code = raft.PositionOutOfRange
+		} else {
+			resp.Bytes = all[resp.Position:min(resp.Size, resp.Position+int64(r.MaxBytes))]
+		}
+	}
+	p.replies = append(p.replies, raft.Reply{Token: r.Token, Msg: resp})
+}
+
 func (p *peer) appendFetched(a *raft.FetchedRecords) raft.Event {
 	if a.Offset != p.log.EndOffset() {
 		return raft.AppendRefused{Err: fmt.Errorf("offset %d, log ends at %d", a.Offset, p.log.EndOffset())}
 	}
+	ev := raft.AppendDone{}
 	for i, e := range a.Records {
 		if ident.Epoch(e) < p.log.LatestEpoch() || e > 127 {
 			if i > 0 {
@@ -224,9 +390,14 @@ func (p *peer) appendFetched(a *raft.FetchedRecords) raft.Event {
 		if ident.Epoch(e) > a.Epoch {
 			break
 		}
+		at := raft.SnapshotID{End: p.log.EndOffset(), Epoch: ident.Epoch(e)}
+		if set, ok := p.sets[at]; ok {
+			ev.Voters = append(ev.Voters, raft.VotersAt{Offset: at.End, Voters: set})
+		}
 		p.log.append(ident.Epoch(e), 1)
 	}
-	return raft.AppendDone{End: p.log.EndOffset()}
+	ev.End = p.log.EndOffset()
+	return ev
 }
 
 func (p *peer) flush(now ident.Instant) {

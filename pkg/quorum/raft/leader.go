@@ -15,6 +15,8 @@ type leadership struct {
 	begun bool
 	// replicas are the other voters and the observers with a log, in the order of their keys.
 	replicas []replica
+	// change of the voters that is under way.
+	change *voterChange
 }
 
 // replica is what the leader knows of one that fetches.
@@ -146,6 +148,7 @@ func (n *Node) advanceHighWatermark() {
 	}
 	if n.highWatermark != before {
 		n.wakeParked()
+		n.changeCommitted()
 	}
 }
 

@@ -1,6 +1,7 @@
 package raft
 
 import (
+	"fmt"
 	"math"
 	"time"
 
@@ -16,13 +17,18 @@ const (
 	OffsetOutOfRange      Code = 1
 	UnknownTopic          Code = 3
 	NotLeaderOrFollower   Code = 6
+	RequestTimedOut       Code = 7
 	BrokerNotAvailable    Code = 8
 	UnsupportedVersion    Code = 35
 	InvalidRequest        Code = 42
 	FencedLeaderEpoch     Code = 74
 	UnknownLeaderEpoch    Code = 75
+	SnapshotNotFound      Code = 98
+	PositionOutOfRange    Code = 99
 	InconsistentClusterID Code = 104
 	InvalidVoterKey       Code = 125
+	DuplicateVoter        Code = 126
+	VoterNotFound         Code = 127
 )
 
 // Message is a request or a response of the quorum, stripped to what the core looks at. pkg/quorum/raft/rpc
@@ -123,10 +129,73 @@ type FetchResponse struct {
 	LogStartOffset ident.Offset
 	// Diverging: the fetcher's log is not a prefix of the leader's; it shares at most what is below.
 	Diverging *EpochEnd
-	// Snapshot: the leader's log no longer has the offset; it offers this snapshot.
-	Snapshot *EpochEnd
+	// Snapshot: the leader's log can't serve the offset; it offers this snapshot.
+	Snapshot *SnapshotID
 	// Records are whole batches. The core looks only at whether there are any.
 	Records []byte
+}
+
+// SnapshotID names a snapshot by what it holds: all records below End, the last of them of Epoch (KIP-630).
+type SnapshotID struct {
+	End   ident.Offset
+	Epoch ident.Epoch
+}
+
+// String is the stem of the snapshot's file name without the leading zeros.
+func (s SnapshotID) String() string { return fmt.Sprintf("%d-%d", s.End, s.Epoch) }
+
+// FetchSnapshotRequest asks the leader for a piece of a snapshot that it offered.
+type FetchSnapshotRequest struct {
+	ClusterID string
+	// Replica is Nobody for an observer without a log.
+	Replica  ReplicaKey
+	Epoch    ident.Epoch
+	Snapshot SnapshotID
+	// Position is the byte of the snapshot's file where the piece begins.
+	Position int64
+	MaxBytes int32
+}
+
+// FetchSnapshotResponse answers it. A piece may end at any byte.
+type FetchSnapshotResponse struct {
+	Code     Code
+	Current  LeaderInfo
+	Snapshot SnapshotID
+	// Size is that of the whole file in bytes.
+	Size     int64
+	Position int64
+	Bytes    []byte
+}
+
+// AddVoterRequest asks the leader to make a replica a voter, one that follows the log already (KIP-853).
+type AddVoterRequest struct {
+	ClusterID string
+	Voter     Voter
+	// AckAppended: answer when the change is appended; else when it is committed.
+	AckAppended bool
+	Timeout     time.Duration
+}
+
+// RemoveVoterRequest asks the leader to take a replica out of the voter set (KIP-853).
+type RemoveVoterRequest struct {
+	ClusterID string
+	Voter     ReplicaKey
+}
+
+// UpdateVoterRequest is a voter telling its leader that it is reached elsewhere than the voter set says (KIP-853).
+type UpdateVoterRequest struct {
+	ClusterID string
+	// Epoch is the leader epoch that the voter is in.
+	Epoch ident.Epoch
+	Voter Voter
+}
+
+// ChangeVotersResponse answers a request to add, remove or update a voter.
+type ChangeVotersResponse struct {
+	Code Code
+	// Message says in words why not; empty with None.
+	Message string
+	Current LeaderInfo
 }
 
 func (*VoteRequest) message()              {}
@@ -137,3 +206,9 @@ func (*EndQuorumEpochRequest) message()    {}
 func (*EndQuorumEpochResponse) message()   {}
 func (*FetchRequest) message()             {}
 func (*FetchResponse) message()            {}
+func (*FetchSnapshotRequest) message()     {}
+func (*FetchSnapshotResponse) message()    {}
+func (*AddVoterRequest) message()          {}
+func (*RemoveVoterRequest) message()       {}
+func (*UpdateVoterRequest) message()       {}
+func (*ChangeVotersResponse) message()     {}

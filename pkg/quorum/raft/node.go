@@ -33,6 +33,9 @@ type Node struct {
 	fetchedFromLeader bool
 	leaderResigned    bool
 	fetch             fetcher
+	download          *download
+	install           Install
+	update            call // tells the leader where this voter is reached
 	trouble           error
 
 	// For Leader.
@@ -99,6 +102,12 @@ func (n *Node) Step(now ident.Instant, ev Event, out *Effects) {
 		n.fetch.truncating = false
 		n.flushed = min(n.flushed, ev.To)
 		n.setVoters(n.voters.truncate(ev.To))
+	case ChunkStored:
+		n.onChunkStored(ev)
+	case SnapshotRefused:
+		n.onSnapshotRefused(ev)
+	case SnapshotInstalled:
+		n.onSnapshotInstalled(ev)
 	case FlushDone:
 		n.flushed = max(n.flushed, min(ev.End, n.log.EndOffset()))
 		n.advanceHighWatermark()
@@ -119,7 +128,10 @@ func (n *Node) Step(now ident.Instant, ev Event, out *Effects) {
 // start enters the role that the saved vote asks for (KIP-595, "Leader election and voter states").
 func (n *Node) start() {
 	n.electionDeadline = n.now.Add(n.electionTimeout())
-	if last := n.log.LatestEpoch(); last > n.vote.Epoch {
+	if s, ok := n.log.LatestSnapshot(); ok {
+		n.raiseHighWatermark(s.End) // only what is committed comes into a snapshot
+	}
+	if last := n.lastEpoch(); last > n.vote.Epoch {
 		n.transition(Unattached, VoteState{Epoch: last, Leader: ident.NoNode, Voted: Nobody})
 	}
 	self := n.cfg.Self
@@ -142,6 +154,7 @@ func (n *Node) start() {
 
 // poll does what is due now, and says whether it went to another role, so that it has to look again.
 func (n *Node) poll() bool {
+	n.checkDownload()
 	switch n.role {
 	case Unattached:
 		if n.IsVoter() && n.now >= n.electionDeadline {
@@ -158,6 +171,7 @@ func (n *Node) poll() bool {
 			n.fetchDeadline = n.now.Add(n.fetchTimeout())
 		}
 		n.maybeFetch()
+		n.maybeUpdate()
 	case Prospective:
 		if n.now >= n.electionDeadline {
 			n.preVoteLost()
@@ -184,6 +198,7 @@ func (n *Node) poll() bool {
 			return true
 		}
 		n.expireParked()
+		n.expireChange()
 		n.sendCalls(n.beginQuorumEpochRequest)
 	}
 	return false
@@ -199,13 +214,13 @@ func (n *Node) NextDeadline() ident.Instant {
 		}
 		next = min(next, n.fetchDue())
 	case Follower:
-		next = min(n.fetchDeadline, n.fetchDue())
+		next = min(n.fetchDeadline, n.fetchDue(), n.updateDue())
 	case Leader:
 		next = n.checkQuorumDeadline()
 		for _, p := range n.parked {
 			next = min(next, p.deadline)
 		}
-		next = min(next, n.callsDue())
+		next = min(next, n.callsDue(), n.changeDue())
 	default:
 		next = min(n.electionDeadline, n.callsDue())
 	}
@@ -222,6 +237,14 @@ func (n *Node) onRequest(r Request) {
 		n.reply(r.Token, n.onEndQuorumEpoch(m))
 	case *FetchRequest:
 		n.onFetch(r.Token, m)
+	case *FetchSnapshotRequest:
+		n.onFetchSnapshot(r.Token, m)
+	case *AddVoterRequest:
+		n.onAddVoter(r.Token, m)
+	case *RemoveVoterRequest:
+		n.onRemoveVoter(r.Token, m)
+	case *UpdateVoterRequest:
+		n.onUpdateVoter(r.Token, m)
 	default:
 		n.fatal("a %T came as a request", r.Msg)
 	}
@@ -233,6 +256,10 @@ func (n *Node) onResponse(r Response) {
 	}
 	if r.Correlation == n.fetch.correlation {
 		n.onFetchResponse(r)
+		return
+	}
+	if r.Correlation == n.update.correlation {
+		n.onUpdateAnswered(r)
 		return
 	}
 	for i := range n.calls {
@@ -248,6 +275,7 @@ func (n *Node) onAppendDone(ev AppendDone) {
 		n.setVoters(n.voters.add(v))
 	}
 	if n.role == Leader {
+		n.changeAppended(ev.Voters)
 		n.advanceHighWatermark()
 		n.wakeParked()
 		return
@@ -268,6 +296,7 @@ func (n *Node) setVoters(h voterHistory) {
 	}
 	if n.role == Leader {
 		n.syncReplicas()
+		n.syncCalls()
 	}
 }
 
@@ -276,6 +305,7 @@ func (n *Node) raiseHighWatermark(to ident.Offset) {
 		n.highWatermark = to
 		n.out.HighWatermark = &to
 	}
+	n.maybeInstalled()
 }
 
 func (n *Node) reply(token uint64, m Message) {
@@ -314,8 +344,30 @@ func (n *Node) retryAt() ident.Instant {
 
 func (n *Node) soleVoter() bool { return n.IsVoter() && len(n.Voters()) == 1 }
 
-// lastEpoch is the epoch of the last record, 0 for an empty log, as Kafka has it.
-func (n *Node) lastEpoch() ident.Epoch { return max(0, n.log.LatestEpoch()) }
+// lastEpoch is the epoch of the last record, which for an empty log is the last one of the snapshot that it begins
+// behind, and 0 when there was never any, as Kafka has it.
+func (n *Node) lastEpoch() ident.Epoch {
+	if e := n.log.LatestEpoch(); e >= 0 {
+		return e
+	}
+	if s, ok := n.log.LatestSnapshot(); ok && s.End == n.log.EndOffset() {
+		return s.Epoch
+	}
+	return 0
+}
+
+// epochEnd is the largest epoch not above e and where it ends, the record before the log's start counted: a snapshot
+// tells of which epoch it is.
+func (n *Node) epochEnd(e ident.Epoch) (ident.Epoch, ident.Offset, bool) {
+	s, ok := n.log.OldestSnapshot()
+	start := n.log.StartOffset()
+	before := ok && s.End == start && e >= s.Epoch
+	epoch, end, known := n.log.EpochEndOffset(e)
+	if before && (!known && n.log.EndOffset() == start || known && end == start) {
+		return s.Epoch, start, true
+	}
+	return epoch, end, known
+}
 
 // Role returns the present role.
 func (n *Node) Role() Role { return n.role }

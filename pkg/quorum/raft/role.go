@@ -55,7 +55,9 @@ func (n *Node) transition(role Role, v VoteState) {
 	n.trouble = nil
 	n.fetch.correlation = 0
 	n.fetch.retryAt = 0
+	n.update = call{}
 	if role != Leader {
+		n.endChange(NotLeaderOrFollower, "the leadership was lost before the change of voters was committed")
 		n.lead = nil
 		parked := n.parked
 		n.parked = nil

@@ -121,6 +121,24 @@ func (s *story) do(d *datadriven.TestData) {
 		var count int
 		d.ScanArgs(s.t, "count", &count)
 		s.propose(node, count)
+	case "snapshot":
+		// Of all below the high watermark; the log is trimmed to it.
+		p := s.peers[node]
+		id := p.log.snapshot(p.node.HighWatermark(), p.node.Voters(), true)
+		fmt.Fprintf(&s.text, "snapshot %s\n", id)
+	case "chunk":
+		// How many bytes of a snapshot the node asks for at a time.
+		var bytes int
+		d.ScanArgs(s.t, "bytes", &bytes)
+		s.peers[node].cfg.SnapshotChunkBytes = int32(bytes)
+	case "move":
+		// The node listens elsewhere from its next start on.
+		s.peers[node].cfg.Endpoints = []raft.Endpoint{{Name: "CONTROLLER", Host: d.CmdArgs[1].Vals[0], Port: 9093}}
+	case "add-voter":
+		v := raft.Voter{Key: keyOf(other), Endpoints: []raft.Endpoint{{Name: "CONTROLLER", Host: fmt.Sprintf("node-%d", to), Port: 9093}}}
+		s.change(node, &raft.AddVoterRequest{ClusterID: "c", Voter: v})
+	case "remove-voter":
+		s.change(node, &raft.RemoveVoterRequest{ClusterID: "c", Voter: keyOf(other)})
 	case "resign":
 		s.peers[node].step(s.now, raft.Resign{Epoch: s.peers[node].node.Epoch()})
 		s.collect(node)
@@ -133,6 +151,16 @@ func (s *story) do(d *datadriven.TestData) {
 			}
 			fmt.Fprintf(&s.text, "%2d %s of %d in epoch %d; log %s; flushed %d, high watermark %d\n",
 				id, p.node.Role(), p.node.Leadership().Leader, p.node.Epoch(), p.log, p.flushed, p.node.HighWatermark())
+			if i := p.node.Install(); i.Active {
+				fmt.Fprintf(&s.text, "   installs snapshot %s: %d of %d bytes, to be at %d\n", i.Snapshot, i.Bytes, i.Size, i.Target)
+			}
+			if d.HasArg("voters") {
+				fmt.Fprintf(&s.text, "   voters")
+				for _, v := range p.node.Voters() {
+					fmt.Fprintf(&s.text, " %d at %s", v.Key.ID, v.Endpoints[0].Host)
+				}
+				fmt.Fprintln(&s.text)
+			}
 		}
 	default:
 		s.t.Fatalf("no command %q", d.Cmd)
@@ -158,9 +186,10 @@ func (s *story) create(d *datadriven.TestData) {
 		ids = append(ids, ident.NodeID(10+i))
 	}
 	s.ids = ids
+	sets := voterSets{}
 	for _, id := range ids {
 		s.peers[id] = &peer{
-			t: s.t, id: id, cfg: config(id), log: &fakeLog{}, saved: raft.NoVote(),
+			t: s.t, id: id, cfg: config(id), log: &fakeLog{}, saved: raft.NoVote(), sets: sets,
 			voters: []raft.VotersAt{{Offset: raft.BootstrapOffset, Voters: set}},
 			note:   func(format string, args ...any) { s.note("%d %s", id, fmt.Sprintf(format, args...)) },
 		}
@@ -184,6 +213,14 @@ func (s *story) propose(id ident.NodeID, count int) {
 	}
 	p.log.append(p.node.Epoch(), count)
 	p.step(s.now, raft.AppendDone{End: p.log.EndOffset()})
+	s.collect(id)
+}
+
+// change asks a node for a change of the voters; the answer is told when it comes.
+func (s *story) change(id ident.NodeID, m raft.Message) {
+	s.token++
+	s.asked[[2]uint64{uint64(id), s.token}] = origin{from: ident.NoNode}
+	s.peers[id].step(s.now, raft.Request{Token: s.token, Msg: m})
 	s.collect(id)
 }
 
@@ -222,6 +259,10 @@ func (s *story) run(until ident.Instant) {
 
 func (s *story) deliver(d delivery) {
 	if s.down[d.to] || s.cuts[[2]ident.NodeID{d.from, d.to}] {
+		return
+	}
+	if d.to == ident.NoNode {
+		s.note("%d answers: %s", d.from, d.what)
 		return
 	}
 	if d.what != "" {
@@ -284,7 +325,23 @@ func tell(m raft.Message) string {
 			return fmt.Sprintf("%d records, high watermark %d", len(m.Records), m.HighWatermark)
 		case m.Code != raft.None && m.Current.Leader >= 0:
 			return fmt.Sprintf("fetch: code %d; leader %d, epoch %d", m.Code, m.Current.Leader, m.Current.Epoch)
+		case m.Snapshot != nil:
+			return fmt.Sprintf("you need snapshot %s", m.Snapshot)
 		}
+	case *raft.FetchSnapshotRequest:
+		return fmt.Sprintf("snapshot %s from byte %d on, %d bytes", m.Snapshot, m.Position, m.MaxBytes)
+	case *raft.FetchSnapshotResponse:
+		if m.Code != raft.None {
+			return fmt.Sprintf("snapshot %s: code %d", m.Snapshot, m.Code)
+		}
+		return fmt.Sprintf("snapshot %s: %d bytes at %d of %d", m.Snapshot, len(m.Bytes), m.Position, m.Size)
+	case *raft.UpdateVoterRequest:
+		return fmt.Sprintf("%s is at %s now", m.Voter.Key.String()[:1], m.Voter.Endpoints[0].Host)
+	case *raft.ChangeVotersResponse:
+		if m.Code == raft.None {
+			return "the voters are changed"
+		}
+		return fmt.Sprintf("code %d: %s", m.Code, m.Message)
 	}
 	return ""
 }

@@ -90,3 +90,21 @@ func (h voterHistory) truncate(to ident.Offset) voterHistory {
 	}
 	return h
 }
+
+// behindSnapshot is the history once a snapshot is installed and the log goes from its end to the given one: the
+// snapshot's set, and what the log still tells.
+func (h voterHistory) behindSnapshot(s SnapshotID, voters VoterSet, logEnd ident.Offset) voterHistory {
+	out := voterHistory{{Offset: s.End - 1, Voters: voters}}
+	if len(voters) == 0 { // of a time when the voters were not in the log
+		out = voterHistory{h.upTo(s.End)}
+	}
+	for _, v := range h {
+		if v.Offset >= s.End && v.Offset < logEnd {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// upTo is the set that counts for the records below an offset.
+func (h voterHistory) upTo(end ident.Offset) VotersAt { return slices.Clone(h).truncate(end).latest() }

@@ -17,6 +17,10 @@ var Versions = map[int16][2]int16{
 	int16(kmsg.BeginQuorumEpoch): {0, 1},
 	int16(kmsg.EndQuorumEpoch):   {0, 1},
 	int16(kmsg.DescribeQuorum):   {0, 2},
+	int16(kmsg.FetchSnapshot):    {0, 1},
+	int16(kmsg.AddRaftVoter):     {0, 1},
+	int16(kmsg.RemoveRaftVoter):  {0, 0},
+	int16(kmsg.UpdateRaftVoter):  {0, 0},
 }
 
 // MinVersion is the smallest version of a request that still says what the message means. A peer that knows
@@ -45,6 +49,14 @@ func ToRequest(m raft.Message) kmsg.Request {
 		return endQuorumEpochRequest(m)
 	case *raft.FetchRequest:
 		return fetchRequest(m)
+	case *raft.FetchSnapshotRequest:
+		return fetchSnapshotRequest(m)
+	case *raft.AddVoterRequest:
+		return addVoterRequest(m)
+	case *raft.RemoveVoterRequest:
+		return removeVoterRequest(m)
+	case *raft.UpdateVoterRequest:
+		return updateVoterRequest(m)
 	}
 	panic("rpc: not a request of the quorum")
 }
@@ -147,6 +159,14 @@ func FromRequest(req kmsg.Request) (raft.Message, kmsg.Response) {
 		m = fromEnd(req)
 	case *kmsg.FetchRequest:
 		m = fromFetch(req)
+	case *kmsg.FetchSnapshotRequest:
+		m = fromFetchSnapshot(req)
+	case *kmsg.AddRaftVoterRequest:
+		m = fromAddVoter(req)
+	case *kmsg.RemoveRaftVoterRequest:
+		m = fromRemoveVoter(req)
+	case *kmsg.UpdateRaftVoterRequest:
+		m = fromUpdateVoter(req)
 	default:
 		return nil, Refuse(req, raft.UnsupportedVersion)
 	}

@@ -60,6 +60,15 @@ func ToResponse(req kmsg.Request, m raft.Message) (kmsg.Response, error) {
 			fillFetch(r, m)
 			return r, nil
 		}
+	case *raft.FetchSnapshotResponse:
+		if r, ok := resp.(*kmsg.FetchSnapshotResponse); ok {
+			fillFetchSnapshot(r, m)
+			return r, nil
+		}
+	case *raft.ChangeVotersResponse:
+		if fillChangeVoters(resp, m) {
+			return resp, nil
+		}
 	}
 	return nil, fmt.Errorf("a %T does not answer a %T", m, req)
 }
@@ -206,6 +215,10 @@ func FromResponse(resp kmsg.Response) (raft.Message, error) {
 		}
 	case *kmsg.FetchResponse:
 		return fromFetchResponse(r)
+	case *kmsg.FetchSnapshotResponse:
+		return fromFetchSnapshotResponse(r)
+	case *kmsg.AddRaftVoterResponse, *kmsg.RemoveRaftVoterResponse, *kmsg.UpdateRaftVoterResponse:
+		return fromChangeVoters(r)
 	}
 	return nil, fmt.Errorf("a %T does not answer for %s-0", resp, ident.MetadataTopic)
 }
@@ -229,7 +242,7 @@ func fromFetchResponse(r *kmsg.FetchResponse) (raft.Message, error) {
 	case p.DivergingEpoch.Epoch >= 0:
 		m.Diverging = &raft.EpochEnd{Epoch: ident.Epoch(p.DivergingEpoch.Epoch), End: ident.Offset(p.DivergingEpoch.EndOffset)}
 	case p.SnapshotID.Epoch >= 0:
-		m.Snapshot = &raft.EpochEnd{Epoch: ident.Epoch(p.SnapshotID.Epoch), End: ident.Offset(p.SnapshotID.EndOffset)}
+		m.Snapshot = &raft.SnapshotID{Epoch: ident.Epoch(p.SnapshotID.Epoch), End: ident.Offset(p.SnapshotID.EndOffset)}
 	default:
 		m.Records = p.RecordBatches
 	}

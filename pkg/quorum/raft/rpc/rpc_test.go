@@ -58,6 +58,15 @@ func overTheWire(t *rapid.T, m raft.Message) (kmsg.Request, raft.Message) {
 	return copied, back
 }
 
+var (
+	snapshots = rapid.Custom(func(t *rapid.T) *raft.SnapshotID {
+		return &raft.SnapshotID{Epoch: epochs.Draw(t, "epoch"), End: offsets.Draw(t, "end")}
+	})
+	voters = rapid.Custom(func(t *rapid.T) raft.Voter {
+		return raft.Voter{Key: keys.Draw(t, "key"), Endpoints: rapid.SliceOfN(named, 1, 3).Draw(t, "endpoints")}
+	})
+)
+
 func TestRequestsComeBackAsTheyWere(t *testing.T) {
 	requests := rapid.OneOf(
 		rapid.Custom(func(t *rapid.T) raft.Message {
@@ -88,6 +97,24 @@ func TestRequestsComeBackAsTheyWere(t *testing.T) {
 			}
 			return m
 		}),
+		rapid.Custom(func(t *rapid.T) raft.Message {
+			return &raft.FetchSnapshotRequest{
+				ClusterID: rapid.String().Draw(t, "cluster"), Replica: maybeKeys.Draw(t, "replica"), Epoch: epochs.Draw(t, "epoch"),
+				Snapshot: *snapshots.Draw(t, "snapshot"), Position: rapid.Int64().Draw(t, "position"), MaxBytes: rapid.Int32().Draw(t, "bytes"),
+			}
+		}),
+		rapid.Custom(func(t *rapid.T) raft.Message {
+			return &raft.AddVoterRequest{
+				ClusterID: rapid.String().Draw(t, "cluster"), Voter: voters.Draw(t, "voter"), AckAppended: rapid.Bool().Draw(t, "appended"),
+				Timeout: time.Duration(rapid.Int32Range(0, 100000).Draw(t, "timeout")) * time.Millisecond,
+			}
+		}),
+		rapid.Custom(func(t *rapid.T) raft.Message {
+			return &raft.RemoveVoterRequest{ClusterID: rapid.String().Draw(t, "cluster"), Voter: keys.Draw(t, "voter")}
+		}),
+		rapid.Custom(func(t *rapid.T) raft.Message {
+			return &raft.UpdateVoterRequest{ClusterID: rapid.String().Draw(t, "cluster"), Epoch: epochs.Draw(t, "epoch"), Voter: voters.Draw(t, "voter")}
+		}),
 	)
 	rapid.Check(t, func(t *rapid.T) {
 		m := requests.Draw(t, "request")
@@ -105,20 +132,33 @@ func TestResponsesComeBackAsTheyWere(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		info, code := infos.Draw(t, "leader"), codes.Draw(t, "code")
 		var asked, m raft.Message
-		switch rapid.IntRange(0, 3).Draw(t, "kind") {
+		switch rapid.IntRange(0, 7).Draw(t, "kind") {
 		case 0:
 			asked, m = &raft.VoteRequest{Voter: raft.Nobody}, &raft.VoteResponse{Code: code, Granted: rapid.Bool().Draw(t, "granted"), Current: info}
 		case 1:
 			asked, m = &raft.BeginQuorumEpochRequest{Voter: raft.Nobody}, &raft.BeginQuorumEpochResponse{Code: code, Current: info}
 		case 2:
 			asked, m = &raft.EndQuorumEpochRequest{}, &raft.EndQuorumEpochResponse{Code: code, Current: info}
+		case 3:
+			asked, m = &raft.FetchSnapshotRequest{Replica: raft.Nobody}, &raft.FetchSnapshotResponse{
+				Code: code, Current: info, Snapshot: *snapshots.Draw(t, "snapshot"), Size: rapid.Int64().Draw(t, "size"),
+				Position: rapid.Int64().Draw(t, "position"), Bytes: rapid.SliceOfN(rapid.Byte(), 1, 9).Draw(t, "bytes"),
+			}
+		case 4, 5:
+			change := &raft.ChangeVotersResponse{Code: code, Message: rapid.String().Draw(t, "message"), Current: raft.LeaderInfo{Leader: ident.NoNode, Epoch: ident.UnknownEpoch}}
+			asked, m = &raft.AddVoterRequest{}, change
+			if rapid.Bool().Draw(t, "remove") {
+				asked = &raft.RemoveVoterRequest{}
+			}
+		case 6:
+			asked, m = &raft.UpdateVoterRequest{}, &raft.ChangeVotersResponse{Code: code, Current: info}
 		default:
 			f := &raft.FetchResponse{Code: code, Current: info, HighWatermark: offsets.Draw(t, "hw"), LogStartOffset: offsets.Draw(t, "start")}
 			switch rapid.IntRange(0, 2).Draw(t, "what") {
 			case 0:
 				f.Diverging = ends.Draw(t, "diverging")
 			case 1:
-				f.Snapshot = ends.Draw(t, "snapshot")
+				f.Snapshot = snapshots.Draw(t, "snapshot")
 			default:
 				f.Records = rapid.SliceOf(rapid.Byte()).Draw(t, "records")
 			}
@@ -176,24 +216,24 @@ func TestRequestForAnotherPartitionIsRefused(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotBuiltAnswersUnsupportedVersion(t *testing.T) {
-	for _, req := range []kmsg.Request{
-		kmsg.NewPtrFetchSnapshotRequest(), kmsg.NewPtrAddRaftVoterRequest(), kmsg.NewPtrRemoveRaftVoterRequest(), kmsg.NewPtrUpdateRaftVoterRequest(),
-	} {
-		m, resp := rpc.FromRequest(req)
-		var code int16
-		switch r := resp.(type) {
-		case *kmsg.FetchSnapshotResponse:
-			code = r.ErrorCode
-		case *kmsg.AddRaftVoterResponse:
-			code = r.ErrorCode
-		case *kmsg.RemoveRaftVoterResponse:
-			code = r.ErrorCode
-		case *kmsg.UpdateRaftVoterResponse:
-			code = r.ErrorCode
-		}
-		if m != nil || code != int16(raft.UnsupportedVersion) {
-			t.Fatalf("%T: %+v, code %d", req, m, code)
+func TestUpdateOfAVoterThatDoesNotKnowVotersInTheLogIsRefused(t *testing.T) {
+	req := rpc.ToRequest(&raft.UpdateVoterRequest{Voter: raft.Voter{Key: raft.ReplicaKey{ID: 1}}}).(*kmsg.UpdateRaftVoterRequest)
+	if m, _ := rpc.FromRequest(req); m == nil {
+		t.Fatal("refused")
+	}
+	req.KRaftVersionFeature.MaxSupportedVersion = 0
+	if m, resp := rpc.FromRequest(req); m != nil || resp.(*kmsg.UpdateRaftVoterResponse).ErrorCode != int16(raft.InvalidRequest) {
+		t.Fatalf("%+v, %+v", m, resp)
+	}
+}
+
+// In version 0 nobody can ask for an answer before the commit.
+func TestOldAddRaftVoterWaitsForTheCommit(t *testing.T) {
+	req := kmsg.NewPtrAddRaftVoterRequest()
+	for version, want := range map[int16]bool{0: false, 1: true} {
+		req.Version, req.AckWhenCommitted = version, false
+		if m, _ := rpc.FromRequest(req); m.(*raft.AddVoterRequest).AckAppended != want {
+			t.Fatalf("version %d: %+v", version, m)
 		}
 	}
 }

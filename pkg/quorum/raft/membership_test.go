@@ -1,0 +1,219 @@
+package raft_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/highwater-io/highwater/pkg/ident"
+	"github.com/highwater-io/highwater/pkg/quorum/raft"
+)
+
+func newVoter(id ident.NodeID) raft.Voter {
+	return raft.Voter{Key: keyOf(id), Endpoints: []raft.Endpoint{{Name: "CONTROLLER", Host: "new", Port: 9093}}}
+}
+
+// leading is node 1 of three that has committed the start of its epoch with node 2; an observer 4 is caught up.
+func leading(t *testing.T, cfg raft.Config) (p *peer, now ident.Instant, fetches func(ids ...ident.NodeID)) {
+	t.Helper()
+	p, now = elected(t, cfg, logOf())
+	fetches = func(ids ...ident.NodeID) {
+		t.Helper()
+		for _, id := range ids {
+			now++
+			p.ask(now, fetch(id, p.node.Epoch(), p.log.EndOffset(), p.log.LatestEpoch()))
+		}
+	}
+	fetches(2, 4)
+	return p, now + 10, fetches
+}
+
+// change asks for a change under a token of its own, and returns the answer if there is one at once.
+func change(t *testing.T, p *peer, now ident.Instant, m raft.Message) *raft.ChangeVotersResponse {
+	t.Helper()
+	p.replies = nil
+	p.step(now, raft.Request{Token: changeToken, Msg: m})
+	return changed(p)
+}
+
+const changeToken = 500
+
+func changed(p *peer) *raft.ChangeVotersResponse {
+	r, _ := p.replyTo(changeToken).(*raft.ChangeVotersResponse)
+	return r
+}
+
+func TestChangesOfTheVotersAreRefusedWithKafkasCodes(t *testing.T) {
+	add := func(change func(*raft.AddVoterRequest)) raft.Message {
+		m := &raft.AddVoterRequest{ClusterID: "c", Voter: newVoter(4)}
+		change(m)
+		return m
+	}
+	for name, c := range map[string]struct {
+		m    raft.Message
+		code raft.Code
+	}{
+		"another cluster":               {add(func(m *raft.AddVoterRequest) { m.ClusterID = "x" }), raft.InconsistentClusterID},
+		"a voter of that id":            {add(func(m *raft.AddVoterRequest) { m.Voter = newVoter(2); m.Voter.Key.DirectoryID = dir(99) }), raft.DuplicateVoter},
+		"no directory":                  {add(func(m *raft.AddVoterRequest) { m.Voter.Key.DirectoryID = ident.ZeroUUID }), raft.InvalidRequest},
+		"no endpoint":                   {add(func(m *raft.AddVoterRequest) { m.Voter.Endpoints = nil }), raft.InvalidRequest},
+		"one that never fetched":        {add(func(m *raft.AddVoterRequest) { m.Voter = newVoter(5) }), raft.RequestTimedOut},
+		"another directory that did":    {add(func(m *raft.AddVoterRequest) { m.Voter.Key.DirectoryID = dir(99) }), raft.RequestTimedOut},
+		"remove one that is not there":  {&raft.RemoveVoterRequest{ClusterID: "c", Voter: keyOf(4)}, raft.VoterNotFound},
+		"remove with a wrong directory": {&raft.RemoveVoterRequest{ClusterID: "c", Voter: raft.ReplicaKey{ID: 2, DirectoryID: dir(99)}}, raft.VoterNotFound},
+		"update of a stranger":          {&raft.UpdateVoterRequest{ClusterID: "c", Epoch: 1, Voter: newVoter(4)}, raft.VoterNotFound},
+		"update in an old epoch":        {&raft.UpdateVoterRequest{ClusterID: "c", Epoch: 0, Voter: newVoter(2)}, raft.FencedLeaderEpoch},
+		"update in a later epoch":       {&raft.UpdateVoterRequest{ClusterID: "c", Epoch: 2, Voter: newVoter(2)}, raft.UnknownLeaderEpoch},
+		"update without endpoints":      {&raft.UpdateVoterRequest{ClusterID: "c", Epoch: 1, Voter: raft.Voter{Key: keyOf(2)}}, raft.InvalidRequest},
+		"update that changes nothing":   {&raft.UpdateVoterRequest{ClusterID: "c", Epoch: 1, Voter: votersOf(1, 2, 3)[1]}, raft.None},
+	} {
+		p, now, _ := leading(t, config(1))
+		end := p.log.EndOffset()
+		r := change(t, p, now, c.m)
+		if r == nil || r.Code != c.code || (r.Message == "") != (c.code == raft.None) || p.log.EndOffset() != end {
+			t.Errorf("%s: %+v, want code %d; log end %d, was %d", name, r, c.code, p.log.EndOffset(), end)
+		}
+	}
+	f, _ := follower(t, logOf(1))
+	if r := change(t, f, 1, add(func(*raft.AddVoterRequest) {})); r.Code != raft.NotLeaderOrFollower || r.Current.Leader != 1 {
+		t.Errorf("a follower answers %+v", r)
+	}
+	p, now := elected(t, config(1), logOf())
+	if r := change(t, p, now, add(func(*raft.AddVoterRequest) {})); r.Code != raft.RequestTimedOut {
+		t.Errorf("a leader that has committed nothing answers %+v", r)
+	}
+	sole := newPeer(t, config(1), logOf(), raft.NoVote(), votersOf(1))
+	if r := change(t, sole, 1, &raft.RemoveVoterRequest{ClusterID: "c", Voter: keyOf(1)}); r.Code != raft.InvalidRequest {
+		t.Errorf("the removal of the last voter: %+v", r)
+	}
+}
+
+func TestOneWhoFellBehindIsNotMadeAVoter(t *testing.T) {
+	p, now, fetches := leading(t, config(1))
+	p.log.append(1, 1)
+	p.step(now, raft.AppendDone{End: p.log.EndOffset()})
+	for now < ident.Instant(20*time.Second) {
+		now = now.Add(500 * time.Millisecond)
+		fetches(2)
+		p.step(now, raft.Tick{})
+		p.ask(now, fetch(2, 1, p.log.EndOffset(), 1))
+	}
+	if r := change(t, p, now, &raft.AddVoterRequest{ClusterID: "c", Voter: newVoter(4)}); r == nil || r.Code != raft.RequestTimedOut {
+		t.Fatalf("%+v", r)
+	}
+}
+
+func TestAddedVoterCountsFromTheAppendOnAndTheAnswerComesWithTheCommit(t *testing.T) {
+	for _, atAppend := range []bool{false, true} {
+		p, now, _ := leading(t, config(1))
+		r := change(t, p, now, &raft.AddVoterRequest{ClusterID: "c", Voter: newVoter(4), AckAppended: atAppend})
+		if atAppend != (r != nil) || !p.node.Voters().Has(keyOf(4)) {
+			t.Fatalf("answer %+v, voters %v", r, p.node.Voters().Keys())
+		}
+		// Of four, three must have it.
+		end := p.log.EndOffset()
+		p.ask(now+1, fetch(2, 1, end, 1))
+		if p.node.HighWatermark() == end {
+			t.Fatal("committed by two of four")
+		}
+		if r, _ := p.ask(now+2, &raft.RemoveVoterRequest{ClusterID: "c", Voter: keyOf(3)}).(*raft.ChangeVotersResponse); r == nil || r.Code != raft.RequestTimedOut {
+			t.Fatalf("a second change: %+v", r)
+		}
+		p.step(now+3, raft.Request{Token: 7, Msg: fetch(4, 1, end, 1)})
+		m := changed(p)
+		if p.node.HighWatermark() != end || atAppend == (m != nil && m.Code == raft.None) {
+			t.Fatalf("high watermark %d of %d, answer %+v", p.node.HighWatermark(), end, m)
+		}
+		begins := 0
+		p.step(now.Add(raft.DefaultFetchTimeout), raft.Tick{}) // it has not fetched for a while
+		for _, s := range p.take() {
+			if _, ok := s.Msg.(*raft.BeginQuorumEpochRequest); ok && s.To == 4 {
+				begins++
+			}
+		}
+		if begins != 1 {
+			t.Fatalf("the new voter is told of the epoch %d times", begins)
+		}
+	}
+}
+
+func TestLeaderThatRemovesItselfLeadsUntilThatIsCommitted(t *testing.T) {
+	p, now, _ := leading(t, config(1))
+	if r := change(t, p, now, &raft.RemoveVoterRequest{ClusterID: "c", Voter: keyOf(1)}); r != nil {
+		t.Fatalf("answered at once: %+v", r)
+	}
+	end := p.log.EndOffset()
+	p.step(now+1, raft.Request{Token: 5, Msg: fetch(2, 1, end, 1)})
+	if p.node.Role() != raft.Leader || p.node.HighWatermark() == end {
+		t.Fatalf("%s, high watermark %d: one of two is no majority, and this node is none of them", p.node.Role(), p.node.HighWatermark())
+	}
+	p.step(now+2, raft.Request{Token: 6, Msg: fetch(3, 1, end, 1)})
+	m := changed(p)
+	if m == nil || m.Code != raft.None || p.node.Role() != raft.Resigned || p.node.IsVoter() {
+		t.Fatalf("answer %+v, %s", m, p.node.Role())
+	}
+	if f, _ := p.replyTo(6).(*raft.FetchResponse); f == nil || f.Code != raft.NotLeaderOrFollower {
+		t.Fatalf("the fetch that committed it is answered %+v", f)
+	}
+}
+
+// A change that is lost with its leader is answered, and undone where the next leader cuts it off.
+func TestLostChangeIsAnsweredAndUndone(t *testing.T) {
+	p, now, _ := leading(t, config(1))
+	end := p.log.EndOffset()
+	change(t, p, now, &raft.AddVoterRequest{ClusterID: "c", Voter: newVoter(4)})
+	p.step(now+1, raft.Request{Token: 1, Msg: &raft.BeginQuorumEpochRequest{ClusterID: "c", Voter: keyOf(1), Leader: 2, Epoch: 2}})
+	if m := changed(p); m == nil || m.Code != raft.NotLeaderOrFollower {
+		t.Fatalf("answer %+v", m)
+	}
+	if !p.node.Voters().Has(keyOf(4)) {
+		t.Fatal("the set counts while it is in the log")
+	}
+	p.answerAll(now+2, func(s raft.Send) raft.Message {
+		if _, ok := s.Msg.(*raft.FetchRequest); !ok {
+			return nil
+		}
+		return &raft.FetchResponse{Current: raft.LeaderInfo{Leader: 2, Epoch: 2}, HighWatermark: end, Diverging: &raft.EpochEnd{Epoch: 1, End: end}}
+	})
+	if p.fatal != nil || p.log.EndOffset() != end || p.node.Voters().Has(keyOf(4)) {
+		t.Fatalf("log %s, voters %v; %v", p.log, p.node.Voters().Keys(), p.fatal)
+	}
+}
+
+func TestChangeThatIsNotCommittedInTimeIsAnsweredAndGoesOn(t *testing.T) {
+	p, now, fetches := leading(t, config(1))
+	m := &raft.AddVoterRequest{ClusterID: "c", Voter: newVoter(4), Timeout: 300 * time.Millisecond}
+	change(t, p, now, m)
+	end := p.log.EndOffset()
+	var r *raft.ChangeVotersResponse
+	for limit := now.Add(time.Second); r == nil && now < limit; now = p.node.NextDeadline() {
+		p.step(now, raft.Tick{})
+		r = changed(p)
+	}
+	if r == nil || r.Code != raft.RequestTimedOut {
+		t.Fatalf("answer %+v", r)
+	}
+	fetches(2, 3)
+	if p.node.HighWatermark() != end || !p.node.Voters().Has(keyOf(4)) {
+		t.Fatalf("high watermark %d of %d", p.node.HighWatermark(), end)
+	}
+	// It is over: the next one is taken.
+	if r := change(t, p, now+5, &raft.RemoveVoterRequest{ClusterID: "c", Voter: keyOf(3)}); r != nil {
+		t.Fatalf("%+v", r)
+	}
+}
+
+// The voters in a snapshot count, and those of the log behind it as well (E-99: older configuration never replaces
+// newer).
+func TestVotersComeFromTheSnapshotAndTheLogBehindIt(t *testing.T) {
+	log := trimmed(10, 10)
+	log.snapshots[0].voters = votersOf(1, 2, 3, 4)
+	p := newPeer(t, config(1), log, raft.NoVote(), votersOf(1))
+	if got := p.node.Voters(); !got.Has(keyOf(4)) || len(got) != 4 {
+		t.Fatalf("voters %v", got.Keys())
+	}
+	p.appendVoters(4, votersOf(1, 2, 3))
+	p.start(1)
+	if got := p.node.Voters(); got.Has(keyOf(4)) || len(got) != 3 {
+		t.Fatalf("voters %v", got.Keys())
+	}
+}

@@ -1,0 +1,235 @@
+package raft
+
+import (
+	"fmt"
+
+	"github.com/highwater-io/highwater/pkg/ident"
+)
+
+// snapshotFor says whether a fetcher at this position needs a snapshot first, and which: the position lies below the
+// log's start, or at it with another epoch than the snapshot that ends there, or in an epoch of which the log holds
+// nothing any more; or the fetcher has nothing at all, and the snapshot is the shorter way (KIP-630, KAFKA-15078).
+func (n *Node) snapshotFor(offset ident.Offset, lastEpoch ident.Epoch) (SnapshotID, bool) {
+	latest, ok := n.log.LatestSnapshot()
+	if !ok {
+		return SnapshotID{}, false
+	}
+	start := n.log.StartOffset()
+	if offset == 0 || offset < start {
+		return latest, true
+	}
+	// Epochs from before the log's start are known only by the snapshot that ends there. One that ends within the
+	// log says nothing that the log does not say better.
+	oldest, _ := n.log.OldestSnapshot()
+	if oldest.End <= start && (lastEpoch < oldest.Epoch || offset == start && lastEpoch != oldest.Epoch) {
+		return latest, true
+	}
+	return SnapshotID{}, false
+}
+
+// onFetchSnapshot is the leader's side of a download. It counts as contact, since one that downloads does not fetch
+// (KAFKA-15489).
+func (n *Node) onFetchSnapshot(token uint64, m *FetchSnapshotRequest) {
+	resp := &FetchSnapshotResponse{Current: n.leaderInfo(), Snapshot: m.Snapshot, Position: m.Position}
+	switch {
+	case n.clusterMismatch(m.ClusterID):
+		resp.Code = InconsistentClusterID
+	case n.role != Leader:
+		resp.Code = NotLeaderOrFollower
+	case m.Epoch < n.vote.Epoch:
+		resp.Code = FencedLeaderEpoch
+	case m.Epoch > n.vote.Epoch:
+		resp.Code = UnknownLeaderEpoch
+	case m.MaxBytes <= 0 || m.Replica.ID == n.cfg.Self.ID:
+		resp.Code = InvalidRequest
+	case m.Snapshot.End <= 0:
+		resp.Code = SnapshotNotFound // the 0-0 checkpoint is each voter's own
+	case m.Position < 0:
+		resp.Code = PositionOutOfRange
+	}
+	if resp.Code != None {
+		n.reply(token, resp)
+		return
+	}
+	n.heardFrom(m.Replica)
+	n.out.SnapshotReads = append(n.out.SnapshotReads, SnapshotRead{
+		Token: token, MaxBytes: min(m.MaxBytes, n.cfg.FetchMaxBytes), Response: resp,
+	})
+}
+
+// Install is a node's way to a state that its leader's log no longer tells: from the offer of a snapshot until the
+// node has everything that was committed then. A change of the leader on the way makes it longer, not another one.
+type Install struct {
+	// Active says that one is under way; the rest is then of it, else of the last one.
+	Active bool
+	// Snapshot is the one that was offered last.
+	Snapshot SnapshotID
+	// Bytes of Size are here; Size is 0 until the leader has told it.
+	Bytes, Size int64
+	// Target is the high watermark at the first offer, at least the snapshot's end.
+	Target ident.Offset
+	// Since is when the first offer came.
+	Since ident.Instant
+	// Downloads counts how often a download was begun: more than one after a failure.
+	Downloads int
+}
+
+// Install returns the state of the node's install.
+func (n *Node) Install() Install { return n.install }
+
+// download is a snapshot on its way here. What one leader sent in one epoch is continued with nobody else: two
+// snapshots of one name hold the same state, not the same bytes.
+type download struct {
+	id       SnapshotID
+	leader   ident.NodeID
+	epoch    ident.Epoch
+	position int64
+	size     int64 // -1: not known yet
+	chunk    int32
+}
+
+// onSnapshotOffered begins a download.
+func (n *Node) onSnapshotOffered(id SnapshotID, highWatermark ident.Offset) {
+	switch {
+	case id.End <= 0 || id.Epoch < 0:
+		n.fetchFailed(fmt.Errorf("leader %d offers a snapshot %s, which can't be", n.vote.Leader, id))
+		return
+	case id.End <= n.highWatermark && n.cfg.Mutant != MutateStaleSnapshot:
+		// It would take back what this node has told others is committed. Such an offer is an old one, or wrong.
+		n.fetchFailed(fmt.Errorf("leader %d offers snapshot %s, which holds less than the %d records that this node knows to be committed",
+			n.vote.Leader, id, n.highWatermark))
+		return
+	}
+	n.download = &download{id: id, leader: n.vote.Leader, epoch: n.vote.Epoch, size: -1, chunk: n.cfg.SnapshotChunkBytes}
+	if !n.install.Active {
+		n.install = Install{Active: true, Since: n.now}
+	}
+	n.install.Snapshot, n.install.Bytes, n.install.Size = id, 0, 0
+	n.install.Target = max(n.install.Target, id.End, highWatermark)
+	n.install.Downloads++
+	n.out.DropSnapshot = true
+	n.fetch.retryAt = n.now
+}
+
+// checkDownload gives a download up that can't be continued: another leader, another epoch, or this node leads.
+func (n *Node) checkDownload() {
+	d := n.download
+	if d == nil || n.fetch.storing {
+		return
+	}
+	if d.epoch != n.vote.Epoch || n.role == Leader || n.role == Follower && n.vote.Leader != d.leader {
+		if n.cfg.Mutant == MutateResumeElsewhere && n.role == Follower {
+			d.epoch, d.leader = n.vote.Epoch, n.vote.Leader
+			return
+		}
+		n.dropDownload()
+	}
+}
+
+func (n *Node) dropDownload() {
+	n.download = nil
+	n.install.Bytes, n.install.Size = 0, 0
+	n.out.DropSnapshot = true
+}
+
+func (n *Node) fetchSnapshotRequest() Message {
+	d := n.download
+	return &FetchSnapshotRequest{
+		ClusterID: n.cfg.ClusterID, Replica: n.cfg.Self, Epoch: n.vote.Epoch,
+		Snapshot: d.id, Position: d.position, MaxBytes: d.chunk,
+	}
+}
+
+// snapshotChunkMin is what a request for a piece of a snapshot asks for at least.
+const snapshotChunkMin = 16 << 10
+
+// askForLess follows a request that was not answered in time.
+func (n *Node) askForLess() {
+	if d := n.download; d != nil {
+		d.chunk = max(d.chunk/2, min(snapshotChunkMin, d.chunk))
+	}
+}
+
+func (n *Node) onFetchSnapshotResponse(m *FetchSnapshotResponse, from ident.NodeID, epoch ident.Epoch) {
+	n.learn(m.Current)
+	n.checkDownload()
+	d := n.download
+	if d == nil || n.role != Follower || from != n.vote.Leader || epoch != n.vote.Epoch || n.fetchBlocked() {
+		n.fetch.retryAt = n.retryAt()
+		return
+	}
+	length := int64(len(m.Bytes))
+	var wrong error
+	switch {
+	case m.Code == SnapshotNotFound || m.Code == PositionOutOfRange:
+		// It has a newer one by now. The next fetch says which.
+		wrong = fmt.Errorf("leader %d no longer serves snapshot %s at byte %d: error %d", from, d.id, d.position, m.Code)
+	case m.Code != None:
+		n.fetchFailed(fmt.Errorf("fetch of snapshot %s from leader %d: error %d", d.id, from, m.Code))
+		return
+	case m.Snapshot != d.id || m.Position != d.position:
+		wrong = fmt.Errorf("leader %d was asked for snapshot %s at byte %d and sent %s at %d", from, d.id, d.position, m.Snapshot, m.Position)
+	case m.Size <= 0 || d.size >= 0 && m.Size != d.size:
+		wrong = fmt.Errorf("leader %d says that snapshot %s has %d bytes, before it was %d", from, d.id, m.Size, d.size)
+	case length == 0 || d.position+length > m.Size:
+		wrong = fmt.Errorf("leader %d sent %d bytes of snapshot %s at byte %d of %d", from, length, d.id, d.position, m.Size)
+	}
+	n.heardLeader()
+	if wrong != nil {
+		n.dropDownload()
+		n.fetchFailed(wrong)
+		n.fetch.askOther = false
+		return
+	}
+	d.size = m.Size
+	n.install.Size = m.Size
+	n.fetch.storing = true
+	n.out.Chunk = &SnapshotChunk{Snapshot: d.id, Position: d.position, Bytes: m.Bytes}
+}
+
+func (n *Node) onChunkStored(ev ChunkStored) {
+	n.fetch.storing = false
+	d := n.download
+	if d == nil || d.id != ev.Snapshot {
+		return
+	}
+	d.position = ev.Position
+	n.install.Bytes = ev.Position
+	n.checkDownload()
+	if n.download != nil && d.position == d.size {
+		n.fetch.storing = true
+		n.out.Install = &d.id
+	}
+}
+
+// onSnapshotRefused starts over: the next fetch gets an offer again.
+func (n *Node) onSnapshotRefused(ev SnapshotRefused) {
+	n.fetch.storing = false
+	if n.download != nil && n.download.id == ev.Snapshot {
+		n.dropDownload()
+	}
+	n.fetchFailed(ev.Err)
+	n.fetch.askOther = false
+}
+
+// onSnapshotInstalled goes on behind the snapshot.
+func (n *Node) onSnapshotInstalled(ev SnapshotInstalled) {
+	n.fetch.storing = false
+	n.download = nil
+	end := n.log.EndOffset()
+	if n.log.StartOffset() != ev.Snapshot.End || end < ev.Snapshot.End {
+		n.fatal("snapshot %s is installed, but the log goes from %d to %d", ev.Snapshot, n.log.StartOffset(), end)
+		return
+	}
+	n.flushed = min(max(n.flushed, ev.Snapshot.End), end)
+	n.setVoters(n.voters.behindSnapshot(ev.Snapshot, ev.Voters, end))
+	n.raiseHighWatermark(ev.Snapshot.End)
+	n.advanceHighWatermark()
+}
+
+// maybeInstalled ends an install once all is here that was committed when it began, by whatever way it came.
+func (n *Node) maybeInstalled() {
+	if n.install.Active && n.download == nil && n.highWatermark >= n.install.Target {
+		n.install.Active = false
+	}
+}
