@@ -1,7 +1,6 @@
 package metadata
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -150,83 +149,4 @@ func writeSnapshot(w io.Writer, id SnapshotID, records iter.Seq[Record], h Snaps
 		return err
 	}
 	return write(start().AppendControl(batch.SnapshotFooterType, batch.SnapshotFooter{}.Encode()))
-}
-
-// ErrSnapshot is wrapped by ReadSnapshot's errors: the file is no whole snapshot. A node that has an older one or
-// can fetch another may go on with that.
-var ErrSnapshot = errors.New("invalid snapshot")
-
-// ReadSnapshot reads a whole snapshot. It checks every batch's CRC, that offsets run on from 0, that the header
-// comes first and the footer last and nowhere else. The image stands at the position that id names.
-func ReadSnapshot(b []byte, id SnapshotID) (*Image, SnapshotHeader, error) {
-	s := snapshotReader{delta: NewDelta(empty)}
-	for one, err := range ReadBatches(b) {
-		if err == nil {
-			err = s.read(one)
-		}
-		if err != nil {
-			return nil, SnapshotHeader{}, fmt.Errorf("%w %s: %w", ErrSnapshot, id, err)
-		}
-	}
-	if !s.footer {
-		return nil, SnapshotHeader{}, fmt.Errorf("%w %s: it has no footer, so it was never finished", ErrSnapshot, id)
-	}
-	if id.EndOffset == 0 {
-		return s.delta.Image(ident.UnknownOffset, ident.UnknownEpoch), s.header, nil
-	}
-	return s.delta.Image(id.EndOffset-1, id.Epoch), s.header, nil
-}
-
-type snapshotReader struct {
-	delta  *Delta
-	header SnapshotHeader
-	next   ident.Offset
-	seen   bool // the header
-	footer bool
-}
-
-func (s *snapshotReader) read(b Batch) error {
-	if b.BaseOffset != s.next {
-		return fmt.Errorf("a batch begins at offset %d, want %d", b.BaseOffset, s.next)
-	}
-	s.next = b.LastOffset + 1
-	for _, c := range b.Control {
-		if err := s.control(c); err != nil {
-			return err
-		}
-	}
-	for i, r := range b.Records {
-		if !s.seen || s.footer {
-			return fmt.Errorf("record at offset %d is not between header and footer", b.BaseOffset+ident.Offset(i))
-		}
-		if err := s.delta.Replay(r); err != nil {
-			return fmt.Errorf("record at offset %d: %w", b.BaseOffset+ident.Offset(i), err)
-		}
-	}
-	return nil
-}
-
-func (s *snapshotReader) control(c ControlRecord) error {
-	if s.seen == (c.Type == batch.SnapshotHeaderType) || s.footer {
-		return fmt.Errorf("control record of type %d comes in the wrong place", c.Type)
-	}
-	switch c.Type {
-	case batch.SnapshotHeaderType:
-		h, err := batch.DecodeSnapshotHeader(c.Value)
-		s.header.LastContainedLogTimestamp, s.seen = h.LastContainedLogTimestamp, true
-		return err
-	case batch.KRaftVersionType:
-		v, err := batch.DecodeKRaftVersion(c.Value)
-		s.header.KRaftVersion = v.KRaftVersion
-		return err
-	case batch.VotersType:
-		v, err := batch.DecodeVoters(c.Value)
-		s.header.Voters = &v
-		return err
-	case batch.SnapshotFooterType:
-		_, err := batch.DecodeSnapshotFooter(c.Value)
-		s.footer = true
-		return err
-	}
-	return fmt.Errorf("control record of type %d does not belong into a snapshot", c.Type)
 }

@@ -129,6 +129,37 @@ func TestSnapshotsThatAreNotWholeAreRefused(t *testing.T) {
 	}
 }
 
+func TestSnapshotReaderTakesPiecesCutAnywhere(t *testing.T) {
+	im := smallImage(t, 40)
+	raw := AppendSnapshot(nil, im, SnapshotHeader{LastContainedLogTimestamp: 5, KRaftVersion: 1, Voters: &batch.Voters{Voters: []batch.Voter{{ID: 3}}}})
+	for size := 1; size < len(raw); size += 1 + size/3 {
+		r := NewSnapshotReader(im.SnapshotID())
+		for rest := raw; len(rest) > 0; {
+			n := min(size, len(rest))
+			piece := bytes.Clone(rest[:n])
+			if err := r.Append(piece); err != nil {
+				t.Fatalf("pieces of %d bytes: %v", size, err)
+			}
+			clear(piece) // it is the caller's again
+			rest = rest[n:]
+		}
+		got, h, err := r.Finish()
+		if err != nil || !got.Equal(im) || h.LastContainedLogTimestamp != 5 || len(h.Voters.Voters) != 1 {
+			t.Fatalf("pieces of %d bytes: %v, %+v", size, err, h)
+		}
+	}
+	r := NewSnapshotReader(im.SnapshotID())
+	if err := r.Append(raw[:len(raw)-1]); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := r.Finish(); !errors.Is(err, ErrSnapshot) || !errors.Is(err, batch.ErrTruncated) {
+		t.Fatalf("cut off: %v", err)
+	}
+	if err := r.Append(raw[len(raw)-1:]); !errors.Is(err, ErrSnapshot) {
+		t.Fatalf("goes on after an error: %v", err)
+	}
+}
+
 type failingWriter struct{ left int }
 
 func (w *failingWriter) Write(b []byte) (int, error) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 
 	"github.com/highwater-io/highwater/pkg/batch"
 	"github.com/highwater-io/highwater/pkg/ident"
@@ -37,10 +38,15 @@ type QuorumConfig struct {
 // An error of any call but CheckPropose and Propose is a broken disk or invariant: the node must stop. Err
 // returns it again, and nothing more is sent or answered.
 type Quorum struct {
-	cfg  QuorumConfig
-	log  *log.Log
-	node *raft.Node
-	err  error
+	cfg       QuorumConfig
+	log       *log.Log
+	snapshots *snapshotFiles
+	node      *raft.Node
+	err       error
+	now       ident.Instant // of the step that is under way
+
+	state   *State   // that a snapshot brought, until TakeState
+	partial *partial // snapshot that is being fetched
 
 	effects     raft.Effects
 	todo        []raft.Event
@@ -64,6 +70,8 @@ type QuorumOutput struct {
 	Leading *raft.EpochStart
 	// HighWatermark moved; Quorum.HighWatermark has it.
 	HighWatermark bool
+	// Installed: a snapshot replaced the state; Quorum.TakeState has it.
+	Installed bool
 }
 
 // OpenQuorum opens or makes the log, reads the vote and finds the voters. A torn tail is cut off and told in
@@ -75,19 +83,20 @@ func OpenQuorum(cfg QuorumConfig) (*Quorum, log.Recovery, error) {
 		return nil, recovery, fmt.Errorf("open the metadata log: %w", err)
 	}
 	q := &Quorum{cfg: cfg, log: l}
-	if err := q.load(); err != nil {
+	if err := q.load(&recovery); err != nil {
 		return nil, recovery, errors.Join(err, l.Close())
 	}
 	return q, recovery, nil
 }
 
-func (q *Quorum) load() error {
+func (q *Quorum) load(recovery *log.Recovery) error {
 	// What recovery found may never have been synced, but from now on it is stood on.
 	if _, err := q.log.Flush(); err != nil {
 		return fmt.Errorf("flush the metadata log: %w", err)
 	}
-	if start := q.log.StartOffset(); start > 0 {
-		return fmt.Errorf("the metadata log in %s starts at offset %d: snapshots, which would hold what is before, can't be loaded yet", q.cfg.Dir, start)
+	fromSnapshot, err := q.loadSnapshots(recovery)
+	if err != nil {
+		return err
 	}
 	vote, err := loadVote(q.cfg.FS, q.cfg.Dir, q.log.EndOffset() == 0)
 	if err != nil {
@@ -104,8 +113,12 @@ func (q *Quorum) load() error {
 	if err != nil {
 		return fmt.Errorf("look for voters in the metadata log: %w", err)
 	}
-	voters = append([]raft.VotersAt{{Offset: raft.BootstrapOffset, Voters: bootstrap}}, voters...)
-	q.node, err = raft.New(q.cfg.Raft, q.log, vote, voters)
+	first := raft.VotersAt{Offset: raft.BootstrapOffset, Voters: bootstrap}
+	if latest, ok := q.snapshots.latest(); ok && len(fromSnapshot) > 0 {
+		first = raft.VotersAt{Offset: latest.EndOffset - 1, Voters: fromSnapshot}
+		voters = slices.DeleteFunc(voters, func(v raft.VotersAt) bool { return v.Offset <= first.Offset })
+	}
+	q.node, err = raft.New(q.cfg.Raft, quorumLog{q.log, q.snapshots}, vote, append([]raft.VotersAt{first}, voters...))
 	return err
 }
 
@@ -285,12 +298,14 @@ func (q *Quorum) step(now ident.Instant, ev raft.Event) error {
 
 // run works off what happened, unless something is held.
 func (q *Quorum) run(now ident.Instant) error {
+	q.now = now
 	for q.err == nil && q.held == nil && len(q.todo) > 0 {
 		next := q.todo[0]
 		q.todo = q.todo[1:]
 		q.effects.Reset()
 		q.node.Step(now, next, &q.effects)
-		if q.flushing != nil && (q.effects.SaveVote != nil || q.effects.Truncate != nil) && q.effects.Fatal == nil {
+		waits := q.effects.SaveVote != nil || q.effects.Truncate != nil || q.effects.Install != nil
+		if q.flushing != nil && waits && q.effects.Fatal == nil {
 			q.held = q.effects.Clone()
 			break
 		}
@@ -310,7 +325,9 @@ func (q *Quorum) perform(e *raft.Effects) error {
 		return q.fail("stop", e.Fatal)
 	}
 	var done []raft.Event
-	for _, act := range []func(*raft.Effects) (raft.Event, error){q.saveVote, q.truncate, q.appendLeaderStart, q.appendFetched} {
+	for _, act := range []func(*raft.Effects) (raft.Event, error){
+		q.saveVote, q.truncate, q.appendLeaderStart, q.appendVoters, q.appendFetched, q.dropSnapshot, q.storeChunk, q.install,
+	} {
 		ev, err := act(e)
 		if err != nil {
 			return err
@@ -325,6 +342,13 @@ func (q *Quorum) perform(e *raft.Effects) error {
 		if err := q.read(&e.Reads[i]); err != nil {
 			return err
 		}
+	}
+	for i := range e.SnapshotReads {
+		r := &e.SnapshotReads[i]
+		if err := q.snapshots.serve(q.now, r); err != nil {
+			return q.fail("serve a snapshot", err)
+		}
+		q.out.Replies = append(q.out.Replies, raft.Reply{Token: r.Token, Msg: r.Response})
 	}
 	q.out.Replies = append(q.out.Replies, e.Replies...)
 	q.out.Sends = append(q.out.Sends, e.Sends...)
@@ -367,11 +391,7 @@ func (q *Quorum) appendLeaderStart(e *raft.Effects) (raft.Event, error) {
 	if s == nil {
 		return nil, nil
 	}
-	var wall int64
-	if q.cfg.WallMillis != nil {
-		wall = q.cfg.WallMillis()
-	}
-	b := batch.NewBuilder(q.log.EndOffset(), s.Epoch, wall)
+	b := batch.NewBuilder(q.log.EndOffset(), s.Epoch, q.wallMillis())
 	b.AppendControl(batch.LeaderChangeType, batch.LeaderChange{
 		Version: 0, LeaderID: s.Leader, Voters: voterKeys(s.Voters), Granting: voterKeys(s.Granting),
 	}.Encode())
@@ -387,6 +407,28 @@ func (q *Quorum) appendLeaderStart(e *raft.Effects) (raft.Event, error) {
 	}
 	ev.End = info.End()
 	return ev, nil
+}
+
+// appendVoters appends a changed voter set.
+func (q *Quorum) appendVoters(e *raft.Effects) (raft.Event, error) {
+	c := e.AppendVoters
+	if c == nil {
+		return nil, nil
+	}
+	b := batch.NewBuilder(q.log.EndOffset(), c.Epoch, q.wallMillis())
+	b.AppendControl(batch.VotersType, votersRecord(c.Voters).Encode())
+	info, err := q.log.AppendAsLeader(b.Build(), c.Epoch)
+	if err != nil {
+		return nil, q.fail("append the voters", err)
+	}
+	return raft.AppendDone{End: info.End(), Voters: []raft.VotersAt{{Offset: info.First, Voters: c.Voters}}}, nil
+}
+
+func (q *Quorum) wallMillis() int64 {
+	if q.cfg.WallMillis == nil {
+		return 0
+	}
+	return q.cfg.WallMillis()
 }
 
 // appendFetched appends what the leader sent, as far as it is whole and not of a later epoch than it was asked in.

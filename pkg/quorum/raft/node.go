@@ -35,6 +35,7 @@ type Node struct {
 	fetch             fetcher
 	download          *download
 	install           Install
+	installed         bool // in the step before
 	update            call // tells the leader where this voter is reached
 	trouble           error
 
@@ -85,6 +86,11 @@ func scramble(x uint64) uint64 {
 // Step handles one event at the instant now, which never goes back, and says in out what is to be done.
 func (n *Node) Step(now ident.Instant, ev Event, out *Effects) {
 	n.now, n.out = max(now, n.now), out
+	if n.installed {
+		// An install takes this node's time, which says nothing about its leader.
+		n.installed = false
+		n.fetchDeadline = max(n.fetchDeadline, n.now.Add(n.fetchTimeout()))
+	}
 	switch ev := ev.(type) {
 	case Start:
 		n.start()
@@ -384,6 +390,9 @@ func (n *Node) HighWatermark() ident.Offset { return n.highWatermark }
 
 // Voters returns the voter set in use.
 func (n *Node) Voters() VoterSet { return n.voters.latest().Voters }
+
+// VotersBelow returns the voter set that counts for what lies below an offset, as a snapshot that ends there keeps it.
+func (n *Node) VotersBelow(end ident.Offset) VotersAt { return n.voters.upTo(end) }
 
 // IsVoter says whether this replica is in the voter set.
 func (n *Node) IsVoter() bool { return n.Voters().Has(n.cfg.Self) }

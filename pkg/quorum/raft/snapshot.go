@@ -225,6 +225,7 @@ func (n *Node) onSnapshotInstalled(ev SnapshotInstalled) {
 	n.setVoters(n.voters.behindSnapshot(ev.Snapshot, ev.Voters, end))
 	n.raiseHighWatermark(ev.Snapshot.End)
 	n.advanceHighWatermark()
+	n.installed = true
 }
 
 // maybeInstalled ends an install once all is here that was committed when it began, by whatever way it came.

@@ -1,0 +1,259 @@
+package exec
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/highwater-io/highwater/pkg/batch"
+	"github.com/highwater-io/highwater/pkg/ident"
+	"github.com/highwater-io/highwater/pkg/metadata"
+	"github.com/highwater-io/highwater/pkg/quorum/raft"
+	"github.com/highwater-io/highwater/pkg/vfs"
+)
+
+// snapshotFiles are the snapshots beside a metadata log, the oldest first. The 0-0 checkpoint of a new cluster is not
+// among them.
+type snapshotFiles struct {
+	fs    vfs.FS
+	dir   string
+	files []snapshotFile
+}
+
+type snapshotFile struct {
+	id   metadata.SnapshotID
+	size int64
+	// timestampMs is when the last record in it was appended, in ms since 1970.
+	timestampMs int64
+	// lastRead is when a piece of it was asked for last.
+	lastRead ident.Instant
+}
+
+// Names of partial files. Both have Kafka's suffix, which it removes at a start as well.
+const (
+	fetchedPart = "-fetched" + metadata.PartialSnapshotSuffix
+	writtenPart = "-written" + metadata.PartialSnapshotSuffix
+)
+
+// openSnapshots lists what is whole and removes what is not. A file that vanishes meanwhile is none (KAFKA-13098).
+func openSnapshots(fsys vfs.FS, dir string) (*snapshotFiles, error) {
+	s := &snapshotFiles{fs: fsys, dir: dir}
+	entries, err := fsys.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		name := e.Name()
+		if strings.HasSuffix(name, metadata.PartialSnapshotSuffix) || strings.HasSuffix(name, metadata.DeletedSnapshotSuffix) {
+			if err := s.removeFile(name); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		id, ok := metadata.ParseSnapshotName(name)
+		if !ok || id.EndOffset == 0 {
+			continue
+		}
+		info, err := fsys.Stat(filepath.Join(dir, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		file := snapshotFile{id: id, size: info.Size()}
+		if file.timestampMs, err = s.timestamp(id, file.size); err != nil {
+			return nil, err
+		}
+		s.files = append(s.files, file)
+	}
+	slices.SortFunc(s.files, func(a, b snapshotFile) int { return a.id.Compare(b.id) })
+	return s, nil
+}
+
+// timestamp reads it from the first batch; 0 when that can't be read, which whoever loads the snapshot will say.
+func (s *snapshotFiles) timestamp(id metadata.SnapshotID, size int64) (int64, error) {
+	f, err := s.fs.OpenFile(filepath.Join(s.dir, id.FileName()), os.O_RDONLY, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	head := make([]byte, min(size, batch.HeaderSize))
+	if n, err := f.ReadAt(head, 0); n < len(head) {
+		return 0, err
+	}
+	h, err := batch.ParseHeader(head)
+	if err != nil {
+		return 0, nil //nolint:nilerr // see above
+	}
+	return h.MaxTimestamp, nil
+}
+
+func (s *snapshotFiles) removeFile(name string) error {
+	if err := s.fs.Remove(filepath.Join(s.dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+func raftID(id metadata.SnapshotID) raft.SnapshotID {
+	return raft.SnapshotID{End: id.EndOffset, Epoch: id.Epoch}
+}
+
+func fileID(id raft.SnapshotID) metadata.SnapshotID {
+	return metadata.SnapshotID{EndOffset: id.End, Epoch: id.Epoch}
+}
+
+func (s *snapshotFiles) oldest() (metadata.SnapshotID, bool) {
+	if len(s.files) == 0 {
+		return metadata.SnapshotID{}, false
+	}
+	return s.files[0].id, true
+}
+
+func (s *snapshotFiles) latest() (metadata.SnapshotID, bool) {
+	if len(s.files) == 0 {
+		return metadata.SnapshotID{}, false
+	}
+	return s.files[len(s.files)-1].id, true
+}
+
+// add takes a file that is whole and durable.
+func (s *snapshotFiles) add(id metadata.SnapshotID, size, timestampMs int64) {
+	i, there := slices.BinarySearchFunc(s.files, id, func(f snapshotFile, id metadata.SnapshotID) int { return f.id.Compare(id) })
+	if !there {
+		s.files = slices.Insert(s.files, i, snapshotFile{id: id})
+	}
+	s.files[i].size, s.files[i].timestampMs = size, timestampMs
+}
+
+// remove removes the files that gone says, the oldest first.
+func (s *snapshotFiles) remove(gone func(snapshotFile) bool) error {
+	for i := 0; i < len(s.files); {
+		if !gone(s.files[i]) {
+			i++
+			continue
+		}
+		if err := s.removeFile(s.files[i].id.FileName()); err != nil {
+			return err
+		}
+		s.files = slices.Delete(s.files, i, i+1)
+	}
+	return nil
+}
+
+// load reads a whole snapshot.
+func (s *snapshotFiles) load(id metadata.SnapshotID) (*metadata.Image, metadata.SnapshotHeader, error) {
+	f, err := s.fs.OpenFile(filepath.Join(s.dir, id.FileName()), os.O_RDONLY, 0)
+	if err != nil {
+		return nil, metadata.SnapshotHeader{}, err
+	}
+	defer f.Close()
+	size, err := f.Size()
+	if err != nil {
+		return nil, metadata.SnapshotHeader{}, err
+	}
+	r := metadata.NewSnapshotReader(id)
+	buf := make([]byte, scanBytes)
+	for at := int64(0); at < size; {
+		n := int(min(size-at, int64(len(buf))))
+		if got, err := f.ReadAt(buf[:n], at); got < n {
+			return nil, metadata.SnapshotHeader{}, fmt.Errorf("read %s at %d: %w", f.Name(), at, err)
+		}
+		if err := r.Append(buf[:n]); err != nil {
+			return nil, metadata.SnapshotHeader{}, err
+		}
+		at += int64(n)
+	}
+	return r.Finish()
+}
+
+// serve fills the answer to a FetchSnapshot.
+func (s *snapshotFiles) serve(now ident.Instant, r *raft.SnapshotRead) error {
+	resp := r.Response
+	i := slices.IndexFunc(s.files, func(f snapshotFile) bool { return raftID(f.id) == resp.Snapshot })
+	if i < 0 {
+		resp.Code = raft.SnapshotNotFound
+		return nil
+	}
+	file := &s.files[i]
+	resp.Size = file.size
+	if resp.Position >= file.size {
+		resp.Code = raft.PositionOutOfRange
+		return nil
+	}
+	f, err := s.fs.OpenFile(filepath.Join(s.dir, file.id.FileName()), os.O_RDONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	resp.Bytes = make([]byte, min(int64(r.MaxBytes), file.size-resp.Position))
+	if n, err := f.ReadAt(resp.Bytes, resp.Position); n < len(resp.Bytes) && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("read %s at %d: %w", f.Name(), resp.Position, err)
+	} else if n < len(resp.Bytes) {
+		return fmt.Errorf("%s has less than %d bytes: somebody cut it", f.Name(), file.size)
+	}
+	file.lastRead = now
+	return nil
+}
+
+// partial is a snapshot that is being fetched: its file, and the image as far as it is here. The bytes are checked as
+// they come, so that the end of the download brings no long work.
+type partial struct {
+	id     raft.SnapshotID
+	name   string
+	file   vfs.File
+	size   int64
+	reader *metadata.SnapshotReader
+}
+
+// begin starts the partial file anew.
+func (s *snapshotFiles) begin(id raft.SnapshotID) (*partial, error) {
+	name := fileID(id).String() + fetchedPart
+	f, err := s.fs.OpenFile(filepath.Join(s.dir, name), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	return &partial{id: id, name: name, file: f, reader: metadata.NewSnapshotReader(fileID(id))}, nil
+}
+
+// drop closes and removes a partial file.
+func (s *snapshotFiles) drop(p *partial) error {
+	if err := p.file.Close(); err != nil {
+		return err
+	}
+	return s.removeFile(p.name)
+}
+
+// finish makes a whole partial file a snapshot, durably. An error that wraps metadata.ErrSnapshot says that it is
+// none; the file is removed then.
+func (s *snapshotFiles) finish(p *partial) (*metadata.Image, metadata.SnapshotHeader, error) {
+	image, header, err := p.reader.Finish()
+	if err != nil {
+		return nil, header, errors.Join(err, s.drop(p))
+	}
+	if err := p.file.Sync(); err != nil {
+		return nil, header, err
+	}
+	if err := p.file.Close(); err != nil {
+		return nil, header, err
+	}
+	if err := s.publish(p.name, fileID(p.id)); err != nil {
+		return nil, header, err
+	}
+	s.add(fileID(p.id), p.size, header.LastContainedLogTimestamp)
+	return image, header, nil
+}
+
+// publish gives a synced file its name, durably.
+func (s *snapshotFiles) publish(part string, id metadata.SnapshotID) error {
+	if err := s.fs.Rename(filepath.Join(s.dir, part), filepath.Join(s.dir, id.FileName())); err != nil {
+		return err
+	}
+	return s.fs.SyncDir(s.dir)
+}
