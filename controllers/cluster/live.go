@@ -201,7 +201,7 @@ func (f *following) stateChanged(s observer.State) {
 	var tried []string
 	switch s.Status {
 	case observer.Searching:
-	case observer.Connected:
+	case observer.Connected, observer.LoadingSnapshot:
 		reach, l.leaderAt = Following, s.Addr
 	case observer.NoLeader:
 		reach = NoLeader
@@ -210,7 +210,7 @@ func (f *following) stateChanged(s observer.State) {
 		for _, attempt := range s.Attempts {
 			tried = append(tried, attempt.Addr)
 		}
-	case observer.NeedsSnapshot, observer.Failed:
+	case observer.Failed:
 		reach = Disconnected
 		tried = []string{strings.TrimSpace(fmt.Sprintf("%s (%v)", s.Addr, s.Err))}
 	}

@@ -25,7 +25,10 @@ type fakeQuorum struct {
 	log       *modelLog
 	leader    ident.NodeID // ident.NoNode when there is none
 	clusterID string
-	snapshot  *SnapshotID
+	snapshot  *SnapshotID // is offered to whoever fetches from below its end
+	content   []byte      // of the snapshot
+	chunk     int         // bytes sent at a time
+	pieces    int         // sent so far
 	logStart  ident.Offset
 	voters    []*fakeVoter
 	parked    []*parkedFetch
@@ -121,6 +124,12 @@ func (q *fakeQuorum) addrs() []string {
 }
 
 func (q *fakeQuorum) handle(v *fakeVoter, r *wire.Request) {
+	if req, ok := r.Body.(*kmsg.FetchSnapshotRequest); ok {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		r.Reply(q.piece(v, req))
+		return
+	}
 	req, ok := r.Body.(*kmsg.FetchRequest)
 	if !ok {
 		q.t.Errorf("the observer sent a %s", kmsg.NameForKey(r.Key))
@@ -146,6 +155,32 @@ func (q *fakeQuorum) handle(v *fakeVoter, r *wire.Request) {
 		q.wake(func(other *parkedFetch) bool { return other == p })
 	})
 	q.parked = append(q.parked, p)
+}
+
+// piece answers a FetchSnapshot.
+func (q *fakeQuorum) piece(v *fakeVoter, req *kmsg.FetchSnapshotRequest) *kmsg.FetchSnapshotResponse {
+	asked := req.Topics[0].Partitions[0]
+	part := kmsg.NewFetchSnapshotResponseTopicPartition()
+	part.SnapshotID.EndOffset, part.SnapshotID.Epoch = asked.SnapshotID.EndOffset, asked.SnapshotID.Epoch
+	part.Bytes = []byte{}
+	switch {
+	case req.ReplicaID != -1 || req.ClusterID == nil || *req.ClusterID != q.clusterID:
+		q.t.Errorf("snapshot asked for as replica %d", req.ReplicaID)
+	case ident.Epoch(asked.CurrentLeaderEpoch) != q.log.epoch || v.id != q.leader:
+		part.ErrorCode = kerr.NotLeaderForPartition.Code
+	case q.snapshot == nil || asked.SnapshotID.EndOffset != int64(q.snapshot.EndOffset):
+		part.ErrorCode = kerr.SnapshotNotFound.Code
+	default:
+		q.pieces++
+		part.Size, part.Position = int64(len(q.content)), asked.Position
+		part.Bytes = q.content[asked.Position:min(len(q.content), int(asked.Position)+q.chunk)]
+	}
+	topic := kmsg.NewFetchSnapshotResponseTopic()
+	topic.Topic = ident.MetadataTopic
+	topic.Partitions = append(topic.Partitions, part)
+	resp := kmsg.NewPtrFetchSnapshotResponse()
+	resp.Topics = append(resp.Topics, topic)
+	return resp
 }
 
 // news says whether a fetch is answered at once.
@@ -178,7 +213,8 @@ func (q *fakeQuorum) answer(v *fakeVoter, req *kmsg.FetchRequest) *kmsg.FetchRes
 		part.ErrorCode = kerr.UnknownLeaderEpoch.Code
 	case q.leader != v.id:
 		part.ErrorCode = kerr.NotLeaderForPartition.Code
-	case q.snapshot != nil:
+	case q.snapshot != nil && at.offset < q.snapshot.EndOffset:
+		part.HighWatermark = int64(q.log.high)
 		part.SnapshotID.EndOffset, part.SnapshotID.Epoch = int64(q.snapshot.EndOffset), int32(q.snapshot.Epoch)
 	case at.offset < q.logStart:
 		part.ErrorCode = kerr.OffsetOutOfRange.Code

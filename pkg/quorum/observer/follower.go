@@ -108,6 +108,20 @@ func (f *follower) diverged(a answer) error {
 	return nil
 }
 
+// install replaces the state by a snapshot's and publishes the difference as one step. What is pending lies before the
+// snapshot's end, or is fetched again.
+func (f *follower) install(id metadata.SnapshotID, image *metadata.Image, timestampMs int64, highWatermark ident.Offset) {
+	old := f.loader.Image()
+	f.loader = metadata.NewLoader(image, timestampMs)
+	f.appliedEnd, f.appliedEpoch = id.EndOffset, id.Epoch
+	f.drop()
+	f.highWatermark = max(f.highWatermark, id.EndOffset, highWatermark)
+	if f.target == ident.UnknownOffset {
+		f.target = f.highWatermark
+	}
+	f.publish(Step{Old: old, New: image, Delta: metadata.Compare(old, image), HighWatermark: f.highWatermark, Timestamp: timestampMs})
+}
+
 func (f *follower) drop() { f.pending, f.pendingBytes = nil, 0 }
 
 // receive decodes fetched batches. A last one that is cut off is fetched again.

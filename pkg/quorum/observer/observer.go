@@ -176,7 +176,7 @@ func (o *Observer) Run(ctx context.Context) error {
 func (o *Observer) follow(ctx context.Context, l *leader) error {
 	answer := l.first
 	for {
-		if err := o.take(l, answer); err != nil {
+		if err := o.take(ctx, l, answer); err != nil {
 			return err
 		}
 		next, err := o.fetch(ctx, l.conn, o.follower.position(), o.cfg.MaxWait, o.cfg.MaxWait+o.cfg.RequestTimeout)
@@ -188,18 +188,16 @@ func (o *Observer) follow(ctx context.Context, l *leader) error {
 }
 
 // take uses the answer of a leader.
-func (o *Observer) take(l *leader, a answer) error {
+func (o *Observer) take(ctx context.Context, l *leader, a answer) error {
 	o.follower.heard(a.epoch)
 	if a.code != 0 {
 		return fmt.Errorf("%s answers %w", l.addr, a.err())
 	}
+	use := func() error { return o.follower.take(a) }
 	if a.needsSnapshot {
-		err := fmt.Errorf("the log of %s doesn't reach back to offset %d, and the snapshot %d-%d can't be fetched by this version",
-			l.addr, o.follower.end(), a.snapshot.EndOffset, a.snapshot.Epoch)
-		o.setState(State{Status: NeedsSnapshot, Leader: l.id(a), Epoch: o.follower.epoch, Addr: l.addr, Snapshot: a.snapshot, Err: err})
-		return err
+		use = func() error { return o.loadSnapshot(ctx, l, a) }
 	}
-	if err := o.follower.take(a); err != nil {
+	if err := use(); err != nil {
 		// Reached, but of no use. A connection that stands while nothing moves would hide that.
 		o.setState(State{Status: Disconnected, Leader: l.id(a), Epoch: o.follower.epoch,
 			Attempts: []Attempt{{Addr: l.addr, Reached: true, Err: err}}})

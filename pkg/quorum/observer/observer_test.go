@@ -1,8 +1,10 @@
 package observer
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"strings"
@@ -246,19 +248,69 @@ func TestElectionThatEndsWhileAnAddressHangsIsSeen(t *testing.T) {
 	}
 }
 
-func TestLogThatBeginsLaterNeedsASnapshot(t *testing.T) {
-	q := startQuorum(t, 1)
-	q.change(func() { q.snapshot = &SnapshotID{EndOffset: 700, Epoch: 1} })
-	r := runObserver(t, Config{}, q.addrs()...)
-	s := r.awaitState(NeedsSnapshot)
-	if s.Snapshot != *q.snapshot || !strings.Contains(s.Err.Error(), "700") || s.Leader != 1 {
-		t.Fatalf("state %+v", s)
+// imageOf has topics s0 to s(n-1), and stands as if n records had made it.
+func imageOf(t *testing.T, n int) *metadata.Image {
+	t.Helper()
+	d := metadata.NewDelta(metadata.Empty())
+	for i := range n {
+		if err := d.Replay(&metadata.TopicRecord{Name: fmt.Sprint("s", i), TopicID: ident.UUID{9, byte(i)}}); err != nil {
+			t.Fatal(err)
+		}
 	}
-	// A leader that names none.
-	q.change(func() { q.snapshot, q.logStart = nil, 500 })
-	r.await("a snapshot without name", func() bool {
+	return d.Image(ident.Offset(n-1), 1)
+}
+
+func TestLogThatBeginsLaterIsFollowedBehindASnapshot(t *testing.T) {
+	q := startQuorum(t, 1)
+	image := imageOf(t, 6)
+	q.change(func() {
+		for n := range 8 {
+			q.log.append(topicRecord(n))
+		}
+		q.log.high = 8
+		q.snapshot, q.logStart, q.chunk = &SnapshotID{EndOffset: 6, Epoch: 1}, 6, 100
+		q.content = metadata.AppendSnapshot(nil, image, metadata.SnapshotHeader{LastContainedLogTimestamp: 77})
+	})
+	r := runObserver(t, Config{ClusterID: "right"}, q.addrs()...)
+	r.await("eight topics", func() bool { return len(r.steps) > 1 && r.steps[len(r.steps)-1].New.NumTopics() == 8 })
+	<-r.CaughtUpOnce()
+	r.mu.Lock()
+	first := r.steps[0]
+	r.mu.Unlock()
+	if !first.New.Equal(image) || first.Old.NumTopics() != 0 || first.Timestamp != 77 || len(first.Delta.ChangedTopics()) != 6 || q.pieces < 3 {
+		t.Fatalf("first step %+v after %d pieces", first, q.pieces)
+	}
+	if got := r.Image(); got.NumTopics() != 8 {
+		t.Fatalf("%d topics in the end", got.NumTopics())
+	}
+}
+
+func TestSpoiltSnapshotIsFetchedAgain(t *testing.T) {
+	q := startQuorum(t, 1)
+	image := imageOf(t, 6)
+	whole := metadata.AppendSnapshot(nil, image, metadata.SnapshotHeader{})
+	spoilt := bytes.Clone(whole)
+	spoilt[len(spoilt)/2] ^= 1
+	q.change(func() {
+		q.snapshot, q.logStart, q.chunk, q.content = &SnapshotID{EndOffset: 6, Epoch: 1}, 6, 1000, spoilt
+		q.log.high = 6
+	})
+	r := runObserver(t, Config{ClusterID: "right"}, q.addrs()...)
+	r.await("an error that names the snapshot", func() bool {
 		s := r.states[len(r.states)-1]
-		return s.Status == NeedsSnapshot && s.Snapshot == SnapshotID{}
+		return s.Status == Disconnected && len(s.Attempts) == 1 && errors.Is(s.Attempts[0].Err, metadata.ErrSnapshot)
+	})
+	q.change(func() { q.content = whole })
+	r.await("the state of the snapshot", func() bool { return r.Image().NumTopics() == 6 })
+}
+
+func TestLeaderThatNamesNoSnapshotIsOfNoUse(t *testing.T) {
+	q := startQuorum(t, 1)
+	q.change(func() { q.logStart = 500 })
+	r := runObserver(t, Config{}, q.addrs()...)
+	r.await("an error that says so", func() bool {
+		s := r.states[len(r.states)-1]
+		return s.Status == Disconnected && strings.Contains(s.Tried(), "names no snapshot")
 	})
 	select {
 	case <-r.CaughtUpOnce():

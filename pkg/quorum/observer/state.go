@@ -19,9 +19,9 @@ const (
 	NoLeader
 	// Disconnected: no address answers.
 	Disconnected
-	// NeedsSnapshot: the leader's log doesn't reach back to where the observer stands, and snapshots can't be
-	// fetched yet. What was seen before stays as it is.
-	NeedsSnapshot
+	// LoadingSnapshot: the leader's log doesn't reach back to where the observer stands, so it fetches a snapshot.
+	// What was seen before stays as it is until that is here.
+	LoadingSnapshot
 	// Failed: the log can't be understood or contradicts what was committed; Run has ended with Err.
 	Failed
 )
@@ -37,8 +37,8 @@ func (s Status) String() string {
 		return "NoLeader"
 	case Disconnected:
 		return "Disconnected"
-	case NeedsSnapshot:
-		return "NeedsSnapshot"
+	case LoadingSnapshot:
+		return "LoadingSnapshot"
 	case Failed:
 		return "Failed"
 	}
@@ -67,13 +67,13 @@ type State struct {
 	// was last heard. Leader is ident.NoNode when unknown.
 	Leader ident.NodeID
 	Epoch  ident.Epoch
-	// Addr is the leader's address when Connected or NeedsSnapshot.
+	// Addr is the leader's address when Connected or LoadingSnapshot.
 	Addr string
 	// Attempts are the addresses tried in the last round, in order of address, when there is no connection.
 	Attempts []Attempt
-	// Snapshot is what the leader names when NeedsSnapshot.
+	// Snapshot is what is fetched when LoadingSnapshot.
 	Snapshot SnapshotID
-	// Err is why the status is Failed or NeedsSnapshot.
+	// Err is why the status is Failed.
 	Err error
 }
 
