@@ -56,6 +56,39 @@ type SharedConfig struct {
 	Voters []VoterConfig `json:"voters"`
 	// Defaults hold for topics that do not say otherwise.
 	Defaults Defaults `json:"defaults"`
+	// Snapshots say when a node takes a snapshot of the metadata and what it keeps.
+	Snapshots Snapshots `json:"snapshots"`
+}
+
+// Snapshots are the limits of metadata snapshots and of the log behind them.
+type Snapshots struct {
+	// MaxNewBytes of metadata make a snapshot due (metadata.log.max.record.bytes.between.snapshots); 0 is 20 MiB.
+	MaxNewBytes int64 `json:"maxNewBytes,omitempty"`
+	// MaxInterval after the last one a snapshot is due, if there is anything new
+	// (metadata.log.max.snapshot.interval.ms); 0 is an hour.
+	MaxInterval Duration `json:"maxInterval,omitempty"`
+	// RetentionBytes is how much snapshots and log may take together before the oldest go
+	// (metadata.max.retention.bytes); 0 is 100 MiB. Two snapshots and the log behind the older are kept always.
+	RetentionBytes int64 `json:"retentionBytes,omitempty"`
+	// RetentionAge is how old a snapshot may become before it goes (metadata.max.retention.ms); 0 is a week.
+	RetentionAge Duration `json:"retentionAge,omitempty"`
+}
+
+// withDefaults fills what is not set.
+func (s Snapshots) withDefaults() Snapshots {
+	if s.MaxNewBytes == 0 {
+		s.MaxNewBytes = 20 << 20
+	}
+	if s.MaxInterval == 0 {
+		s.MaxInterval = Duration(time.Hour)
+	}
+	if s.RetentionBytes == 0 {
+		s.RetentionBytes = 100 << 20
+	}
+	if s.RetentionAge == 0 {
+		s.RetentionAge = Duration(7 * 24 * time.Hour)
+	}
+	return s
 }
 
 // VoterConfig is one voter of the first voter set.
@@ -201,6 +234,9 @@ func (c *Config) Validate() error {
 	}
 	if f := c.Shared.Defaults.Flush; f != "" && f != FlushPageCache && f != FlushAlways {
 		bad("--config: defaults.flush: want %s or %s, have %q", FlushPageCache, FlushAlways, f)
+	}
+	if s := c.Shared.Snapshots; s.MaxNewBytes < 0 || s.MaxInterval < 0 || s.RetentionBytes < 0 || s.RetentionAge < 0 {
+		bad("--config: snapshots: maxNewBytes, maxInterval, retentionBytes and retentionAge must not be negative")
 	}
 	if len(c.Shared.Voters) == 0 {
 		bad("--config: voters is empty; a node finds its quorum through it")

@@ -22,6 +22,9 @@ type lifecycle struct {
 	broker        *broker
 	previousEpoch int64 // of the clean stop before this start, -1 when it was not clean
 
+	// installing says whether the node fetches a snapshot of the metadata, since its log is too far behind.
+	installing func() bool
+
 	kick chan struct{}
 	// caughtUpOnce is closed when this node has applied its own registration for the first time.
 	caughtUpOnce chan struct{}
@@ -39,7 +42,7 @@ type lifecycle struct {
 
 func newLifecycle(b *broker, previousEpoch int64) *lifecycle {
 	return &lifecycle{
-		broker: b, previousEpoch: previousEpoch, kick: make(chan struct{}, 1), caughtUpOnce: make(chan struct{}),
+		broker: b, previousEpoch: previousEpoch, installing: func() bool { return false }, kick: make(chan struct{}, 1), caughtUpOnce: make(chan struct{}),
 		brokerEpoch: -1, fenced: true, released: make(chan struct{}),
 	}
 }
@@ -193,7 +196,7 @@ func (l *lifecycle) register(ctx context.Context) error {
 // heartbeatRequest says where this broker stands and what it wants.
 func (l *lifecycle) heartbeatRequest() *kmsg.BrokerHeartbeatRequest {
 	b := l.broker
-	offline := b.dir.offline() != nil
+	offline, installing := b.dir.offline() != nil, l.installing()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	req := kmsg.NewPtrBrokerHeartbeatRequest()
@@ -201,7 +204,7 @@ func (l *lifecycle) heartbeatRequest() *kmsg.BrokerHeartbeatRequest {
 	req.CurrentMetadataOffset = int64(l.applied) - 1
 	req.WantShutdown = l.stopping
 	// Without its only directory a node has nothing left to serve: fenced, it leads nothing and is in no ISR.
-	req.WantFence = (!l.caughtUp || offline) && !l.stopping
+	req.WantFence = (!l.caughtUp || offline || installing) && !l.stopping
 	if offline {
 		req.OfflineLogDirs = [][16]byte{b.cfg.DirectoryID}
 	}

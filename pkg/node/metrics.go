@@ -21,6 +21,7 @@ type nodeMetrics struct {
 	alterSeconds                       prometheus.Histogram
 	alterFailures                      prometheus.Counter
 	logFlush                           flushMetrics
+	snapshotSeconds                    prometheus.Histogram
 	requests                           *prometheus.HistogramVec
 	connections                        *prometheus.GaugeVec
 	closed                             *prometheus.CounterVec
@@ -45,6 +46,10 @@ func newMetrics() *nodeMetrics {
 			Buckets: prometheus.ExponentialBuckets(0.0005, 4, 9),
 		}, []string{"listener", "api"}),
 		logFlush: newFlushMetrics(),
+		snapshotSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Namespace: "highwater", Name: "metadata_snapshot_seconds", Help: "How long writing a snapshot of the metadata took.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 4, 10),
+		}),
 		connections: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: "highwater", Name: "connections", Help: "Open connections.",
 		}, []string{"listener"}),
@@ -57,6 +62,7 @@ func newMetrics() *nodeMetrics {
 		ConstLabels: prometheus.Labels{"version": buildinfo.Version},
 	})
 	build.Set(1)
+	m.registry.MustRegister(m.snapshotSeconds)
 	m.registry.MustRegister(m.logFlush.seconds, m.logFlush.records, m.logFlush.bytes)
 	m.registry.MustRegister(m.isrShrinks, m.isrExpands, m.isrRefused, m.alterSeconds, m.alterFailures, m.requests,
 		m.connections, m.closed, build, collectors.NewGoCollector(),

@@ -40,6 +40,7 @@ type Node struct {
 	controller  *controllerLoop // of a voter
 	broker      *broker         // of a data node
 	publisher   *publisher
+	snapshotter *snapshotter
 
 	servers []*wire.Server
 	running sync.WaitGroup
@@ -91,7 +92,20 @@ func (n *Node) open() error {
 		}
 	}
 	n.publisher = newPublisher(n)
+	n.snapshotter = newSnapshotter(n)
+	n.metrics.registry.MustRegister(quorumCollector{n.quorum})
+	if n.broker != nil {
+		n.broker.lifecycle.installing = n.installing
+	}
 	return nil
+}
+
+// installing says whether this node is on its way to a state that its metadata log no longer tells, and has not yet
+// applied what was committed when that began. It asks to stay fenced meanwhile.
+func (n *Node) installing() bool {
+	install := n.quorum.install()
+	applied, _ := n.publisher.image().Position()
+	return install.Active || applied+1 < install.Target
 }
 
 // applyHostTable lets the local runtime's table override where the listeners bind and what they advertise.
@@ -151,6 +165,7 @@ func (n *Node) serve(ctx context.Context) (err error) {
 		n.running.Go(func() { n.controller.run(loops) })
 	}
 	n.running.Go(func() { n.publisher.run(loops) })
+	n.running.Go(func() { n.snapshotter.run(loops) })
 	if n.broker != nil {
 		n.broker.start(loops, &n.running)
 		n.running.Go(func() { n.publisher.runBroker(loops) })

@@ -241,7 +241,7 @@ func TestOfflineNodeAsksToBeFenced(t *testing.T) {
 // answered with success and nothing in it.
 func TestControllerKnowsWhateverIsPassedToIt(t *testing.T) {
 	own := []kmsg.Key{kmsg.ApiVersions, kmsg.Fetch, kmsg.Vote, kmsg.BeginQuorumEpoch, kmsg.EndQuorumEpoch, kmsg.DescribeQuorum,
-		kmsg.DescribeCluster, kmsg.DescribeConfigs, kmsg.Envelope}
+		kmsg.DescribeCluster, kmsg.DescribeConfigs, kmsg.Envelope, kmsg.FetchSnapshot, kmsg.AddRaftVoter, kmsg.RemoveRaftVoter, kmsg.UpdateRaftVoter}
 	for _, row := range wire.TableFor(wire.Controller) {
 		if slices.Contains(own, kmsg.Key(row.Key)) {
 			continue

@@ -18,7 +18,9 @@ import (
 type publisher struct {
 	node   *Node
 	loader *metadata.Loader
-	kick   chan struct{}
+	// replaced says that a snapshot took the place of what was handed out last.
+	replaced bool
+	kick     chan struct{}
 
 	latest  atomic.Pointer[metadata.Image]
 	leading atomic.Pointer[raft.EpochStart]
@@ -71,10 +73,16 @@ func (p *publisher) run(ctx context.Context) {
 func (p *publisher) publish() error {
 	highWatermark := p.node.quorum.highWatermark()
 	for p.loader.NextOffset() < highWatermark {
-		raw, err := p.node.quorum.readCommitted(p.loader.NextOffset())
+		state, raw, err := p.node.quorum.readCommitted(p.loader.NextOffset())
 		if err != nil {
 			return err
 		}
+		if state != nil {
+			p.loader, p.replaced = metadata.NewLoader(state.Image, state.TimestampMs), true
+			p.node.snapshotter.restarted()
+			continue
+		}
+		p.node.snapshotter.applied(len(raw))
 		before := p.loader.NextOffset()
 		for b, err := range metadata.ReadBatches(raw) {
 			if err == nil {
@@ -89,6 +97,7 @@ func (p *publisher) publish() error {
 		}
 	}
 	p.hand(highWatermark)
+	p.node.snapshotter.consider(p.loader)
 	return nil
 }
 
@@ -96,8 +105,12 @@ func (p *publisher) publish() error {
 // of one node.
 func (p *publisher) hand(highWatermark ident.Offset) {
 	n := p.node
-	before, _ := p.latest.Load().Position()
+	old := p.latest.Load()
+	before, _ := old.Position()
 	delta, image := p.loader.Publish()
+	if p.replaced {
+		delta, p.replaced = metadata.Compare(old, image), false
+	}
 	if n.controller != nil {
 		if start := p.leading.Load(); start != nil && start.Start < highWatermark && p.leading.CompareAndSwap(start, nil) {
 			n.controller.becomeLeader(start.Epoch, image, highWatermark, p.loader.InTransaction())

@@ -278,6 +278,13 @@ func (q *quorum) describe(body *kmsg.DescribeQuorumRequest) kmsg.Response {
 	return rpc.DescribeQuorum(body, description, leads, q.exec.Core().Voters(), now, q.node.clock.wall(now))
 }
 
+// install is how far the node's last install of a snapshot is.
+func (q *quorum) install() raft.Install {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.exec.Core().Install()
+}
+
 // leader is who leads the quorum as far as this node knows.
 func (q *quorum) leader() ident.NodeID {
 	q.mu.Lock()
@@ -304,12 +311,16 @@ func (q *quorum) highWatermark() ident.Offset { return ident.Offset(q.committed.
 // readBytes is how much of the metadata log is read in one piece.
 const readBytes = 1 << 20
 
-// readCommitted returns whole batches from an offset on, all of them committed.
-func (q *quorum) readCommitted(from ident.Offset) ([]byte, error) {
+// readCommitted returns whole batches from an offset on, all of them committed; or the state that a snapshot brought,
+// once, which comes first.
+func (q *quorum) readCommitted(from ident.Offset) (*exec.State, []byte, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if s, ok := q.exec.TakeState(); ok {
+		return &s, nil, nil
+	}
 	raw, _, err := q.exec.ReadCommitted(nil, from, readBytes)
-	return raw, err
+	return nil, raw, err
 }
 
 // propose is metadataLog's.

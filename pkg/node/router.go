@@ -5,6 +5,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/highwater-io/highwater/pkg/ident"
+	"github.com/highwater-io/highwater/pkg/quorum/raft"
+	"github.com/highwater-io/highwater/pkg/quorum/raft/rpc"
 	"github.com/highwater-io/highwater/pkg/wire"
 )
 
@@ -77,7 +79,14 @@ type controllerRouter struct {
 // Handle is wire.Handler's.
 func (h *controllerRouter) Handle(req *wire.Request) {
 	switch body := req.Body.(type) {
-	case *kmsg.FetchRequest, *kmsg.VoteRequest, *kmsg.BeginQuorumEpochRequest, *kmsg.EndQuorumEpochRequest:
+	case *kmsg.FetchRequest, *kmsg.VoteRequest, *kmsg.BeginQuorumEpochRequest, *kmsg.EndQuorumEpochRequest,
+		*kmsg.FetchSnapshotRequest, *kmsg.UpdateRaftVoterRequest:
+		h.quorum.call(req)
+	case *kmsg.AddRaftVoterRequest, *kmsg.RemoveRaftVoterRequest:
+		if !req.Authorize(wire.OpAlter, wire.ClusterResource) {
+			req.Reply(rpc.Refuse(req.Body, raft.ClusterAuthorizationFailed))
+			return
+		}
 		h.quorum.call(req)
 	case *kmsg.DescribeQuorumRequest:
 		req.Reply(h.quorum.describe(body))

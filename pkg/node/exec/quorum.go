@@ -48,6 +48,8 @@ type Quorum struct {
 	state   *State   // that a snapshot brought, until TakeState
 	partial *partial // snapshot that is being fetched
 
+	installed int64 // counts
+
 	effects     raft.Effects
 	todo        []raft.Event
 	out         QuorumOutput

@@ -32,6 +32,25 @@ func (l quorumLog) LatestSnapshot() (raft.SnapshotID, bool) {
 	return raftID(id), ok
 }
 
+// SnapshotStats are what metrics show of a node's snapshots.
+type SnapshotStats struct {
+	Count       int
+	LatestEnd   ident.Offset
+	LatestBytes int64
+	// Installed and SentBytes count since the start.
+	Installed, SentBytes int64
+}
+
+// Snapshots is for metrics.
+func (q *Quorum) Snapshots() SnapshotStats {
+	s := SnapshotStats{Count: len(q.snapshots.files), Installed: q.installed, SentBytes: q.snapshots.sent}
+	if s.Count > 0 {
+		latest := q.snapshots.files[s.Count-1]
+		s.LatestEnd, s.LatestBytes = latest.id.EndOffset, latest.size
+	}
+	return s
+}
+
 // State is a whole state of the metadata, as a snapshot has it.
 type State struct {
 	Image *metadata.Image
@@ -233,6 +252,7 @@ func (q *Quorum) install(e *raft.Effects) (raft.Event, error) {
 	}
 	q.state = &State{image, header.LastContainedLogTimestamp}
 	q.out.Installed = true
+	q.installed++
 	return raft.SnapshotInstalled{Snapshot: id, Voters: voters}, nil
 }
 
@@ -257,6 +277,9 @@ type PendingSnapshot struct {
 
 // ID names the snapshot.
 func (p *PendingSnapshot) ID() metadata.SnapshotID { return p.image.SnapshotID() }
+
+// Size is how long the file is, once it is written.
+func (p *PendingSnapshot) Size() int64 { return p.size }
 
 // BeginSnapshot prepares a snapshot of an image, which stands at a batch's end outside of metadata transactions. The
 // caller writes it (Write) without the lock and reports by EndSnapshot. It is nil when there is nothing new in it, or

@@ -23,6 +23,7 @@ type snapshotFiles struct {
 	fs    vfs.FS
 	dir   string
 	files []snapshotFile
+	sent  int64 // bytes
 }
 
 type snapshotFile struct {
@@ -199,6 +200,7 @@ func (s *snapshotFiles) serve(now ident.Instant, r *raft.SnapshotRead) error {
 		return fmt.Errorf("%s has less than %d bytes: somebody cut it", f.Name(), file.size)
 	}
 	file.lastRead = now
+	s.sent += int64(len(resp.Bytes))
 	return nil
 }
 

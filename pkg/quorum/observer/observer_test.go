@@ -297,7 +297,7 @@ func TestSpoiltSnapshotIsFetchedAgain(t *testing.T) {
 	})
 	r := runObserver(t, Config{ClusterID: "right"}, q.addrs()...)
 	r.await("an error that names the snapshot", func() bool {
-		s := r.states[len(r.states)-1]
+		s := r.State()
 		return s.Status == Disconnected && len(s.Attempts) == 1 && errors.Is(s.Attempts[0].Err, metadata.ErrSnapshot)
 	})
 	q.change(func() { q.content = whole })
@@ -309,7 +309,7 @@ func TestLeaderThatNamesNoSnapshotIsOfNoUse(t *testing.T) {
 	q.change(func() { q.logStart = 500 })
 	r := runObserver(t, Config{}, q.addrs()...)
 	r.await("an error that says so", func() bool {
-		s := r.states[len(r.states)-1]
+		s := r.State()
 		return s.Status == Disconnected && strings.Contains(s.Tried(), "names no snapshot")
 	})
 	select {

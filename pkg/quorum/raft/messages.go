@@ -13,22 +13,23 @@ type Code int16
 
 // The codes of Kafka that the quorum speaks.
 const (
-	None                  Code = 0
-	OffsetOutOfRange      Code = 1
-	UnknownTopic          Code = 3
-	NotLeaderOrFollower   Code = 6
-	RequestTimedOut       Code = 7
-	BrokerNotAvailable    Code = 8
-	UnsupportedVersion    Code = 35
-	InvalidRequest        Code = 42
-	FencedLeaderEpoch     Code = 74
-	UnknownLeaderEpoch    Code = 75
-	SnapshotNotFound      Code = 98
-	PositionOutOfRange    Code = 99
-	InconsistentClusterID Code = 104
-	InvalidVoterKey       Code = 125
-	DuplicateVoter        Code = 126
-	VoterNotFound         Code = 127
+	None                       Code = 0
+	OffsetOutOfRange           Code = 1
+	UnknownTopic               Code = 3
+	NotLeaderOrFollower        Code = 6
+	RequestTimedOut            Code = 7
+	BrokerNotAvailable         Code = 8
+	UnsupportedVersion         Code = 35
+	InvalidRequest             Code = 42
+	FencedLeaderEpoch          Code = 74
+	UnknownLeaderEpoch         Code = 75
+	SnapshotNotFound           Code = 98
+	PositionOutOfRange         Code = 99
+	InconsistentClusterID      Code = 104
+	InvalidVoterKey            Code = 125
+	DuplicateVoter             Code = 126
+	VoterNotFound              Code = 127
+	ClusterAuthorizationFailed Code = 31
 )
 
 // Message is a request or a response of the quorum, stripped to what the core looks at. pkg/quorum/raft/rpc

@@ -1,0 +1,192 @@
+package node
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/highwater-io/highwater/internal/testscale"
+	"github.com/highwater-io/highwater/pkg/ident"
+	"github.com/highwater-io/highwater/pkg/quorum/raft"
+	"github.com/highwater-io/highwater/pkg/quorum/raft/rpc"
+	"github.com/highwater-io/highwater/pkg/wire"
+)
+
+// metric reads one of a node's metrics, by what it serves.
+func (c *testCluster) metric(id ident.NodeID, name string) (float64, error) {
+	resp, err := http.Get("http://" + c.nodes[id].config.HTTPListener + "/metrics")
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+		if value, ok := strings.CutPrefix(lines.Text(), name+" "); ok {
+			return strconv.ParseFloat(value, 64)
+		}
+	}
+	return 0, fmt.Errorf("node %d has no metric %s", id, name)
+}
+
+func (c *testCluster) wantMetric(id ident.NodeID, name string, want float64) {
+	c.t.Helper()
+	c.eventually(fmt.Sprintf("%s of node %d", name, id), func() error {
+		got, err := c.metric(id, name)
+		if err == nil && got != want {
+			err = fmt.Errorf("is %v, want %v", got, want)
+		}
+		return err
+	})
+}
+
+// Nodes that were away until everybody's log was trimmed get the state from a snapshot, and go on from there; a start
+// needs the latest snapshot and the log behind it.
+func TestNodesThatWereAwayInstallASnapshot(t *testing.T) {
+	c := emptyCluster(t)
+	c.shared.Snapshots = Snapshots{MaxNewBytes: 4000, RetentionBytes: 1}
+	for i := range 3 {
+		config := c.baseConfig(ident.NodeID(1000 + i))
+		c.vote(&config)
+		c.add(config)
+	}
+	for i := range 2 {
+		config := c.baseConfig(ident.NodeID(i))
+		c.holdData(&config)
+		c.add(config)
+	}
+	c.startAll()
+	c.waitReady(0, 1)
+	c.createTopic("before", 1, 2, nil)
+	leader := c.quorumLeader(1000)
+	away := ident.NodeID(1000 + (leader-1000+1)%3)
+	ends := map[ident.NodeID]float64{}
+	for _, id := range []ident.NodeID{away, 1} {
+		end, err := c.metric(id, "highwater_metadata_log_end_offset")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ends[id] = end
+		if err := c.stop(id); err != nil {
+			t.Fatalf("node %d stopped with %v", id, err)
+		}
+	}
+	topics := 1
+	c.eventually("the leader's log is trimmed beyond those who are away", func() error {
+		c.createTopic(fmt.Sprint("churn-", topics), 3, 1, nil)
+		topics++
+		start, err := c.metric(leader, "highwater_metadata_log_start_offset")
+		if err == nil && start <= max(ends[away], ends[1]) {
+			err = fmt.Errorf("starts at %v", start)
+		}
+		return err
+	})
+	for _, id := range []ident.NodeID{away, 1} {
+		c.start(id)
+	}
+	c.waitReady(away, 1)
+	for _, id := range []ident.NodeID{away, 1} {
+		c.wantMetric(id, "highwater_metadata_snapshots_installed_total", 1)
+		c.wantMetric(id, "highwater_metadata_snapshot_installing", 0)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), testscale.Duration(30*time.Second))
+	defer cancel()
+	for range 2 {
+		found, err := kadm.NewClient(c.client()).ListTopics(ctx)
+		if err != nil || len(found) != topics {
+			t.Fatalf("%d topics, want %d; %v", len(found), topics, err)
+		}
+		// All of them again, from their own disks: the state is the same.
+		c.stopAll()
+		for id := range c.nodes {
+			c.start(id)
+		}
+		c.waitReady(1000, 1001, 1002, 0, 1)
+		for id := range c.nodes {
+			c.wantMetric(id, "highwater_metadata_snapshots_installed_total", 0)
+		}
+	}
+}
+
+// changeVoters asks a voter for a change of the voters.
+func (c *testCluster) changeVoters(id ident.NodeID, m raft.Message) error {
+	ctx, cancel := context.WithTimeout(context.Background(), testscale.Duration(10*time.Second))
+	defer cancel()
+	conn, err := (&wire.Dialer{}).Dial(ctx, c.nodes[id].config.AdvertisedController)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	resp, err := conn.Request(ctx, rpc.ToRequest(m))
+	if err != nil {
+		return err
+	}
+	answer, err := rpc.FromResponse(resp)
+	if err != nil {
+		return err
+	}
+	if r := answer.(*raft.ChangeVotersResponse); r.Code != raft.None {
+		return fmt.Errorf("%w: %s", kerr.ErrorForCode(int16(r.Code)), r.Message)
+	}
+	return nil
+}
+
+func TestVoterIsAddedAndTheLeaderRemoved(t *testing.T) {
+	c := newCluster(t, 3, 1)
+	c.waitReady(1000, 1001, 1002, 0)
+	c.createTopic("before", 1, 1, nil)
+	// A fourth one follows first, like any node that is not a voter.
+	config := c.baseConfig(1003)
+	first := c.shared.Voters
+	c.vote(&config)
+	c.shared.Voters = first
+	config.Shared = c.shared
+	c.add(config)
+	c.start(1003)
+	host, port, err := splitAddress(config.AdvertisedController)
+	if err != nil {
+		t.Fatal(err)
+	}
+	voter := raft.Voter{
+		Key:       raft.ReplicaKey{ID: 1003, DirectoryID: config.DirectoryID},
+		Endpoints: []raft.Endpoint{{Name: string(wire.Controller), Host: host, Port: port}},
+	}
+	leader := c.quorumLeader(1000)
+	c.eventually("the new voter is taken", func() error {
+		return c.changeVoters(leader, &raft.AddVoterRequest{ClusterID: c.shared.ClusterID.String(), Voter: voter})
+	})
+	if err := c.changeVoters(leader, &raft.AddVoterRequest{Voter: voter}); !errors.Is(err, kerr.DuplicateVoter) {
+		t.Fatalf("added twice: %v", err)
+	}
+	old := raft.ReplicaKey{ID: leader, DirectoryID: c.nodes[leader].config.DirectoryID}
+	if err := c.changeVoters(leader, &raft.RemoveVoterRequest{Voter: old}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.stop(leader); err != nil {
+		t.Fatal(err)
+	}
+	c.eventually("the three that are left have a leader", func() error {
+		if now := c.quorumLeader(1003); now == leader || now < 1000 {
+			return fmt.Errorf("leader is %d", now)
+		}
+		return nil
+	})
+	c.createTopic("after", 1, 1, nil)
+	// Two of the three are enough, whichever: the old voter counts no more.
+	for id := range c.nodes {
+		if id >= 1000 && id != leader && id != 1003 {
+			if err := c.stop(id); err != nil {
+				t.Fatal(err)
+			}
+			break
+		}
+	}
+	c.createTopic("later", 1, 1, nil)
+}
