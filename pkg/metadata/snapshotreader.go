@@ -88,9 +88,9 @@ func (s *SnapshotReader) Finish() (*Image, SnapshotHeader, error) {
 	switch {
 	case s.err != nil:
 	case len(s.rest) > 0:
-		s.fail(fmt.Errorf("%w: %d bytes of a batch", batch.ErrTruncated, len(s.rest)))
+		_ = s.fail(fmt.Errorf("%w: %d bytes of a batch", batch.ErrTruncated, len(s.rest)))
 	case !s.footer:
-		s.fail(errors.New("it has no footer, so it was never finished"))
+		_ = s.fail(errors.New("it has no footer, so it was never finished"))
 	}
 	if s.err != nil {
 		return nil, SnapshotHeader{}, s.err

@@ -66,7 +66,7 @@ func TestNodesThatWereAwayInstallASnapshot(t *testing.T) {
 	c.waitReady(0, 1)
 	c.createTopic("before", 1, 2, nil)
 	leader := c.quorumLeader(1000)
-	away := ident.NodeID(1000 + (leader-1000+1)%3)
+	away := 1000 + (leader-1000+1)%3
 	ends := map[ident.NodeID]float64{}
 	for _, id := range []ident.NodeID{away, 1} {
 		end, err := c.metric(id, "highwater_metadata_log_end_offset")

@@ -384,7 +384,7 @@ func TestTakingASnapshotSurvivesAPowerCutAtEveryStep(t *testing.T) {
 			take(t, q, loader, keepTwo)
 			loader = grow(t, q, loader, 4, 8)
 			take(t, q, loader, keepTwo)
-			loader = grow(t, q, loader, 8, 12)
+			grow(t, q, loader, 8, 12)
 			if err := q.Close(); err != nil {
 				t.Fatal(err)
 			}
