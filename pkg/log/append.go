@@ -174,5 +174,5 @@ func (l *Log) write(batches []byte) (AppendInfo, error) {
 		pos += int64(h.Size())
 	}
 	l.publish(false)
-	return info, nil
+	return info, l.settle()
 }

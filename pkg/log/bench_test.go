@@ -122,3 +122,32 @@ func BenchmarkCompaction(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkRoll measures what an append waits for when it rolls: with the chores run apart, as a node does, and without.
+func BenchmarkRoll(b *testing.B) {
+	for _, apart := range []bool{false, true} {
+		b.Run(fmt.Sprintf("apart=%v", apart), func(b *testing.B) {
+			l := benchLog(b, Config{Settings: Settings{SegmentBytes: 1 << 20}, ChoresApart: apart})
+			raw := records(0, 0, 16, 600<<6) // more than half a segment: each append rolls
+			for b.Loop() {
+				if _, err := l.AppendAsLeader(raw, 0); err != nil {
+					b.Fatal(err)
+				}
+				if len(l.Segments()) > 20 {
+					b.StopTimer()
+					if err := l.SetStartOffset(l.EndOffset() - 1); err != nil {
+						b.Fatal(err)
+					}
+					b.StartTimer()
+				}
+				if apart {
+					b.StopTimer()
+					if err := l.RunChores(); err != nil {
+						b.Fatal(err)
+					}
+					b.StartTimer()
+				}
+			}
+		})
+	}
+}

@@ -56,6 +56,7 @@ func (c *cleanCrash) hook(op, path string) error {
 func (c *cleanCrash) verify(disk *vfs.Mem, rng *rand.Rand) error {
 	cfg := c.cfg
 	cfg.StartOffset = c.model.start
+	cfg.ChoresApart = rng.IntN(2) == 0
 	cfg.RecoveryPoint = []ident.Offset{0, c.flushed}[rng.IntN(2)]
 	cfg.CleanOffset = []ident.Offset{0, c.cleaned}[rng.IntN(2)]
 	if rng.IntN(3) == 0 {

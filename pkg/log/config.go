@@ -35,6 +35,9 @@ type Config struct {
 	// Files holds the open files of sealed segments, for all logs that share it; nil is one of the log's own.
 	Files *Files
 
+	// ChoresApart says that the owner runs the chores (BeginChores); else every call does those that it leaves.
+	ChoresApart bool
+
 	// StartOffset is the log start that was last known, from log-start-offset-checkpoint. The log begins
 	// there or at its first segment, whichever is later. An empty directory begins there.
 	StartOffset ident.Offset

@@ -56,6 +56,12 @@ type crashRun struct {
 	cases   int
 	bases   []ident.Offset // of the batches
 	current string
+
+	chores *Chores // under way, when the owner runs them
+	ran    bool
+	rng    *rand.Rand // decides when
+
+	choresDone int
 }
 
 func (c *crashRun) hook(op, path string) error {
@@ -84,6 +90,7 @@ func (c *crashRun) verify(disk *vfs.Mem, keep int, rng *rand.Rand) error {
 	cfg := c.cfg
 	cfg.StopOnCorruption = rng.IntN(2) == 0
 	cfg.StartOffset = c.before.start
+	cfg.ChoresApart = rng.IntN(2) == 0
 	stale := false
 	switch rng.IntN(4) {
 	case 0, 1:
@@ -207,6 +214,33 @@ func (c *crashRun) step(name string, after model, do func() error) {
 	}
 	c.flushed = min(c.flushed, after.end())
 	c.told = max(c.told, c.flushed)
+	c.someChores()
+}
+
+// someChores begins, runs or ends chores, so that all that a log does may come between.
+func (c *crashRun) someChores() {
+	c.t.Helper()
+	switch c.current = "chores"; c.rng.IntN(4) {
+	case 0:
+		if run := c.log.BeginChores(); run != nil {
+			c.chores, c.ran = run, false
+		}
+	case 1, 2:
+		if c.chores != nil {
+			if err := c.chores.Run(); err != nil {
+				c.t.Fatal(err)
+			}
+			c.ran = true
+		}
+	case 3:
+		if c.chores != nil && c.ran {
+			if err := c.log.EndChores(c.chores, nil); err != nil {
+				c.t.Fatal(err)
+			}
+			c.chores = nil
+			c.choresDone++
+		}
+	}
 }
 
 func (c *crashRun) append(e ident.Epoch, n, size int) {
@@ -247,7 +281,7 @@ func (c *crashRun) truncate(to ident.Offset) {
 }
 
 func newCrashRun(t *testing.T, cfg Config, seeds uint64) *crashRun {
-	c := &crashRun{t: t, mem: vfs.NewMem(), cfg: cfg, seeds: seeds}
+	c := &crashRun{t: t, mem: vfs.NewMem(), cfg: cfg, seeds: seeds, rng: rand.New(rand.NewPCG(5, 6))}
 	c.current = "open"
 	l, _, err := Open(vfs.Inject(c.mem, c.hook), "/data/t-0", cfg)
 	if err != nil {
@@ -262,7 +296,15 @@ func TestEveryCrashLeavesAPrefixWithAllThatWasFlushed(t *testing.T) {
 	if testing.Short() {
 		seeds = 1
 	}
-	c := newCrashRun(t, Config{Settings: Settings{SegmentBytes: 1500, IndexIntervalBytes: 300}}, seeds)
+	t.Run("chores at once", func(t *testing.T) { crashScenario(t, false, seeds, 0) })
+	for seed := range uint64(4) {
+		t.Run(fmt.Sprintf("chores apart %d", seed), func(t *testing.T) { crashScenario(t, true, seeds, seed) })
+	}
+}
+
+func crashScenario(t *testing.T, apart bool, seeds, when uint64) {
+	c := newCrashRun(t, Config{Settings: Settings{SegmentBytes: 1500, IndexIntervalBytes: 300}, ChoresApart: apart}, seeds)
+	c.rng = rand.New(rand.NewPCG(when, 6))
 	for i := range 6 {
 		c.append(1, 1+i%3, 150)
 	}
@@ -290,5 +332,8 @@ func TestEveryCrashLeavesAPrefixWithAllThatWasFlushed(t *testing.T) {
 	c.append(6, 2, 100)
 	c.flush()
 	c.append(6, 2, 600)
-	t.Logf("%d crashes", c.cases)
+	t.Logf("%d crashes, chores done %d times", c.cases, c.choresDone)
+	if apart == (c.choresDone == 0) {
+		t.Fatal("no crash fell into chores")
+	}
 }

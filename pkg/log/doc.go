@@ -7,6 +7,9 @@
 // explicit everywhere: no mmap, no file position.
 // The files of sealed segments, and their indexes in memory, are there only while they are read (Files).
 //
+// What a roll, a truncation and retention leave to be done beside renames and writes are chores (Chores), which the
+// owner may run without its lock.
+//
 // What is written is durable once Flush has returned an offset beyond it. A write or sync that fails poisons
 // the log: all later writes return that first error, since nothing is known of what the disk holds.
 package log

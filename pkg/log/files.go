@@ -64,9 +64,10 @@ func (f *Files) Stats() FilesStats {
 
 // handle is an open file of a segment. It is closed when the last reference is released.
 type handle struct {
-	file  vfs.File
-	files *Files
-	refs  atomic.Int32 // one of whom it belongs to, one of each range that is being read
+	file    vfs.File
+	files   *Files
+	segment *segment     // nil while it belongs to none
+	refs    atomic.Int32 // one of whom it belongs to, one of each range that is being read
 }
 
 // acquire takes a reference, unless the file is closed already.
@@ -88,13 +89,16 @@ func (h *handle) release() {
 		// Nobody is left to tell of an error, and nothing depends on it: what had to be durable was synced.
 		_ = h.file.Close()
 		h.files.opened.Add(-1)
+		if h.segment != nil {
+			h.segment.opened.Add(-1)
+		}
 	case n < 0:
 		panic(fmt.Sprintf("log: file %s released more often than acquired", h.file.Name()))
 	}
 }
 
-// open opens a file of a segment; the caller has the one reference.
-func (f *Files) open(fsys vfs.FS, name string, flag int) (*handle, error) {
+// open opens a file of a segment, or one that is to be a segment's; the caller has the one reference.
+func (f *Files) open(s *segment, fsys vfs.FS, name string, flag int) (*handle, error) {
 	file, err := fsys.OpenFile(name, flag, 0o644)
 	for tries := 0; tries < 8 && (errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)); tries++ {
 		if !f.closeHalf() {
@@ -105,9 +109,12 @@ func (f *Files) open(fsys vfs.FS, name string, flag int) (*handle, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &handle{file: file, files: f}
+	h := &handle{file: file, files: f, segment: s}
 	h.refs.Store(1)
 	f.opened.Add(1)
+	if s != nil {
+		s.opened.Add(1)
+	}
 	return h, nil
 }
 
@@ -130,7 +137,7 @@ func (f *Files) acquire(s *segment) (*handle, error) {
 		return h, nil
 	}
 	f.mu.Unlock()
-	h, err := f.open(s.fsys, s.path(logSuffix), os.O_RDONLY)
+	h, err := f.open(s, s.fsys, s.path(logSuffix), os.O_RDONLY)
 	if s.gone.Load() {
 		if err == nil {
 			h.release() // a file of that name may be another segment's by now

@@ -31,6 +31,7 @@ type PendingFlush struct {
 	truncations int
 	segments    []*segment // pinned until the flush has ended
 	files       []*handle  // of these segments, one reference each
+	seals       []*seal    // to be written before they are synced
 	indexes     []string   // index files and producer snapshots
 	syncDir     bool
 	epochs      []byte // content of leader-epoch-checkpoint, nil when it need not be written
@@ -90,6 +91,9 @@ func (l *Log) BeginFlush() (*PendingFlush, error) {
 		f.epochs = encodeEpochs(l.epochs.Entries())
 		l.epochsDirty = false
 	}
+	f.seals = append(f.seals, l.seals...)
+	f.syncDir = f.syncDir || len(f.seals) > 0
+	l.active().writtenBack = l.active().size
 	l.dirDirty = false
 	l.pending = append(l.pending, f)
 	return f, nil
@@ -112,6 +116,11 @@ func (f *PendingFlush) Sync() error {
 }
 
 func (f *PendingFlush) sync() error {
+	for _, s := range f.seals {
+		if err := s.write(); err != nil {
+			return err
+		}
+	}
 	for _, h := range f.files {
 		if err := h.file.Sync(); err != nil {
 			return err
@@ -140,6 +149,7 @@ func (l *Log) EndFlush(f *PendingFlush, syncErr error) (ident.Offset, error) {
 	for _, h := range f.files {
 		h.release()
 	}
+	l.collectSeals()
 	if syncErr == nil {
 		for _, s := range f.segments {
 			if s != l.active() && !s.dirty && !l.syncing(s) {

@@ -39,6 +39,11 @@ type Log struct {
 	err            error
 	headers        []batch.Header // scratch of append
 
+	seals    []*seal   // of sealed segments, in offset order, to be written
+	doomed   []*doomed // dropped segments, to be unlinked
+	prepared bool      // nextSegmentFile is there
+	chores   *Chores   // between BeginChores and EndChores
+
 	refilling  *Refill // set by Quarantine
 	damageFile string  // content of DamageCheckpointFile, empty when there is none
 	scrub      scrubState
@@ -145,6 +150,7 @@ func (l *Log) Close() error {
 	if errors.Is(l.err, ErrClosed) {
 		return nil
 	}
+	l.stopChores()
 	err := l.err
 	if err == nil {
 		err = l.closeCleanly()
@@ -166,6 +172,7 @@ func (l *Log) Abandon() {
 	l.syncs.mu.Lock()
 	l.syncs.err = closed
 	l.syncs.mu.Unlock()
+	l.stopChores()
 	for _, s := range l.segments {
 		s.drop()
 	}
@@ -183,6 +190,9 @@ func (l *Log) closeCleanly() error {
 	}
 	if err := l.producers.writeSnapshot(a.next); err != nil {
 		return l.poison("write producer snapshot", err)
+	}
+	if err := l.finishChores(); err != nil {
+		return l.poison("unlink dropped segments", err)
 	}
 	_, err := l.Flush()
 	return err

@@ -31,12 +31,17 @@ type logMachine struct {
 	epoch   ident.Epoch
 	batches []modelBatch
 	gaps    bool // as a follower of a compacted log has them
+
+	chores    *Chores
+	ran       bool
+	choresErr error
 }
 
 func (m *logMachine) open(t *rapid.T, clean bool) {
 	cfg := m.cfg
 	cfg.CleanShutdown = clean
 	cfg.StartOffset = m.start
+	cfg.ChoresApart = rapid.Bool().Draw(t, "chores apart")
 	cfg.StopOnCorruption = !m.gaps && rapid.Bool().Draw(t, "stop")
 	if rapid.Bool().Draw(t, "recovery point") {
 		cfg.RecoveryPoint = m.flushed
@@ -45,7 +50,7 @@ func (m *logMachine) open(t *rapid.T, clean bool) {
 	if rec.CutBytes != 0 || clean && rec.Repaired() {
 		t.Fatalf("repaired: %+v", rec)
 	}
-	m.log, m.flushed = l, m.end
+	m.log, m.flushed, m.chores = l, m.end, nil
 	m.check(t)
 }
 
@@ -189,6 +194,25 @@ func (m *logMachine) actions() map[string]func(*rapid.T) {
 				t.Fatal(err)
 			}
 		},
+		"begin chores": func(t *rapid.T) {
+			if c := m.log.BeginChores(); c != nil {
+				m.chores, m.ran = c, false
+			}
+		},
+		"run chores": func(t *rapid.T) {
+			if m.chores != nil {
+				m.ran, m.choresErr = true, m.chores.Run()
+			}
+		},
+		"end chores": func(t *rapid.T) {
+			if m.chores == nil || !m.ran {
+				return
+			}
+			if err := m.log.EndChores(m.chores, m.choresErr); err != nil {
+				t.Fatal(err)
+			}
+			m.chores = nil
+		},
 		"": m.verify,
 	}
 }
@@ -295,7 +319,7 @@ func converge(t *rapid.T, leader, follower *Log) {
 }
 
 func TestReadersMayRunBesideTheWriter(t *testing.T) {
-	l, _ := newLog(t, Config{Settings: Settings{SegmentBytes: 700, IndexIntervalBytes: 100}, Files: NewFiles(2, 500)})
+	l, _ := newLog(t, Config{Settings: Settings{SegmentBytes: 700, IndexIntervalBytes: 100}, Files: NewFiles(2, 500), ChoresApart: true})
 	done := make(chan struct{})
 	failed := make(chan error, 4)
 	for range 4 {
@@ -334,7 +358,25 @@ func TestReadersMayRunBesideTheWriter(t *testing.T) {
 			}()
 		}()
 	}
+	type outcome struct {
+		chores *Chores
+		err    error
+	}
+	var running bool
+	ended := make(chan outcome, 1)
 	for i := range 2000 {
+		select {
+		case o := <-ended:
+			running = false
+			if err := l.EndChores(o.chores, o.err); err != nil {
+				t.Fatal(err)
+			}
+		default:
+		}
+		if c := l.BeginChores(); c != nil && !running {
+			running = true
+			go func() { ended <- outcome{c, c.Run()} }()
+		}
 		mustAppend(t, l, ident.Epoch(i/100), 1, 100)
 		if i%7 == 6 {
 			mustFlush(t, l)

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/highwater-io/highwater/pkg/epoch"
 	"github.com/highwater-io/highwater/pkg/ident"
@@ -30,6 +31,9 @@ func Open(fsys vfs.FS, dir string, cfg Config) (*Log, Recovery, error) {
 			s.drop()
 		}
 		return nil, rec, fmt.Errorf("open log %s: %w", dir, err)
+	}
+	if err := l.settle(); err != nil {
+		return nil, rec, errors.Join(fmt.Errorf("open log %s: %w", dir, err), l.Close())
 	}
 	return l, rec, nil
 }
@@ -129,7 +133,9 @@ func (l *Log) list(rec *Recovery) error {
 			if err := l.fsys.Remove(filepath.Join(l.dir, name)); err != nil {
 				return err
 			}
-			rec.note("removed leftover file %s", name)
+			if !strings.HasSuffix(name, deletedSuffix) && name != nextSegmentFile { // these every crash may leave
+				rec.note("removed leftover file %s", name)
+			}
 		}
 	}
 	for _, base := range bases {

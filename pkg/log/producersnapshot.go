@@ -88,14 +88,19 @@ func (p *Producers) decode(data []byte) error {
 // writeSnapshot writes the state as the one before offset o, unless it is written already. It is durable with the
 // next flush.
 func (p *Producers) writeSnapshot(o ident.Offset) error {
-	if n := len(p.snapshots); n > 0 && p.snapshots[n-1] >= o {
+	if !p.noteSnapshot(o) {
 		return nil
 	}
-	if err := vfs.WriteFile(p.fsys, p.path(o), p.encode(), false); err != nil {
-		return err
+	return vfs.WriteFile(p.fsys, p.path(o), p.encode(), false)
+}
+
+// noteSnapshot says whether the state before offset o is yet to be written, and counts it as written.
+func (p *Producers) noteSnapshot(o ident.Offset) bool {
+	if n := len(p.snapshots); n > 0 && p.snapshots[n-1] >= o {
+		return false
 	}
 	p.snapshots, p.unsynced = append(p.snapshots, o), append(p.unsynced, o)
-	return nil
+	return true
 }
 
 func (p *Producers) path(o ident.Offset) string {

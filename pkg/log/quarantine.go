@@ -65,6 +65,10 @@ func (l *Log) Quarantine() (Quarantined, error) {
 	}
 	l.takeBackFlushed()
 	gone := l.segments[keep:]
+	if err := l.completeSeals(gone[0].base); err != nil {
+		return q, err
+	}
+	l.cancelSeals(gone[0].base)
 	next := l.newActive(end)
 	l.segments = append(l.segments[:keep:keep], next)
 	l.flushed.Store(min(l.flushed.Load(), int64(end)))

@@ -67,7 +67,7 @@ func (l *Log) DeleteOldSegments(nowMs int64, limits Limits, upTo ident.Offset) (
 		return 0, 0, nil
 	}
 	if segments == len(l.segments) {
-		if err := l.Roll(); err != nil {
+		if err := l.roll(); err != nil {
 			return 0, 0, err
 		}
 	}
@@ -101,17 +101,22 @@ func (l *Log) isExpired(s *segment, nowMs, ms int64) (bool, error) {
 
 // dropFirst removes the first n segments, the oldest first, so that a crash leaves a log without gaps.
 func (l *Log) dropFirst(n int) error {
+	if n > 0 {
+		// The producers' state behind the last that goes is the one that the log begins with.
+		if err := l.completeSeals(l.segments[n].base); err != nil {
+			return err
+		}
+	}
 	gone := l.segments[:n:n]
 	l.segments = append([]*segment(nil), l.segments[n:]...)
 	l.publish(true)
 	for _, s := range gone {
-		s.drop()
-		if err := s.remove(); err != nil {
+		if err := l.doom(s); err != nil {
 			return l.poison("remove segment", err)
 		}
 	}
 	if err := l.removeSnapshotsBelow(l.segments[0].base); err != nil {
 		return l.poison("remove producer snapshot", err)
 	}
-	return nil
+	return l.settle()
 }

@@ -12,6 +12,15 @@ import (
 // Roll seals the active segment, unless it is empty, and starts the next one at the log's end. Appends roll by
 // themselves when the segment is full or old.
 func (l *Log) Roll() error {
+	if err := l.roll(); err != nil {
+		return err
+	}
+	return l.settle()
+}
+
+// roll takes little: the files that belong to a sealed segment are written by a chore, unless the last one's are not
+// written yet.
+func (l *Log) roll() error {
 	if l.err != nil {
 		return l.err
 	}
@@ -19,12 +28,10 @@ func (l *Log) Roll() error {
 	if sealed.size == 0 {
 		return nil
 	}
-	if err := sealed.writeIndexes(); err != nil {
-		return l.poison("write index", err)
+	if err := l.completeSeals(sealed.base); err != nil {
+		return err
 	}
-	if err := l.producers.writeSnapshot(sealed.next); err != nil {
-		return l.poison("write producer snapshot", err)
-	}
+	l.seal(sealed)
 	if sealed.base < l.toldFlushed {
 		// The owner's recovery point may still be the one from before a truncation. After a crash nothing below
 		// it would be scanned but the last segment, which this one is until the next is there.
@@ -33,15 +40,14 @@ func (l *Log) Roll() error {
 		}
 	}
 	next := l.newActive(sealed.next)
-	if err := next.create(); err != nil {
+	if err := l.createNext(next); err != nil {
 		return l.poison("create segment", err)
-	}
-	sealed.unpinIndex()
-	if !sealed.dirty && !l.syncing(sealed) {
-		sealed.unpin()
 	}
 	l.dirDirty = true
 	l.segments = append(l.segments[:len(l.segments):len(l.segments)], next)
+	if !sealed.dirty && !l.syncing(sealed) {
+		sealed.unpin()
+	}
 	l.publish(true)
 	return nil
 }
@@ -63,7 +69,7 @@ func (l *Log) rollFor(bytes int64, last ident.Offset, ts int64) error {
 	if !full {
 		return nil
 	}
-	return l.Roll()
+	return l.roll()
 }
 
 // isFull says whether bytes more, up to offset last, do not fit.

@@ -27,6 +27,7 @@ type segment struct {
 	// gone: the segment is no longer in the view, and its files may go or be another segment's.
 	gone atomic.Bool
 
+	opened                  atomic.Int32  // files of it that are open
 	cachedFile, cachedIndex *list.Element // Files'
 
 	size        int64
@@ -37,6 +38,7 @@ type segment struct {
 	firstTS     int64        // timestamp of the first batch, when firstKnown
 	firstKnown  bool
 	openedMs    int64 // Config.WallMillis when it was opened
+	writtenBack int64 // up to where the kernel was told to write
 	sinceIndex  int64 // bytes since the last index entry
 	dirty       bool  // the file has unsynced bytes
 	indexDirty  bool  // the index files have unsynced bytes
@@ -80,12 +82,15 @@ func (s *segment) pin() error {
 func (s *segment) pinWith(flag int) error { return s.pinFile(s.path(logSuffix), flag) }
 
 func (s *segment) pinFile(name string, flag int) error {
-	h, err := s.files.open(s.fsys, name, flag)
+	h, err := s.files.open(s, s.fsys, name, flag)
 	if err == nil {
 		s.pinned.Store(h)
 	}
 	return err
 }
+
+// unused says that nobody has the segment's file open.
+func (s *segment) unused() bool { return s.opened.Load() == 0 }
 
 // unpin gives the file to Files, once all of it is durable and nothing more will be written.
 func (s *segment) unpin() {
@@ -116,20 +121,6 @@ func (s *segment) acquire() (*handle, error) {
 	return s.files.acquire(s)
 }
 
-// remove unlinks the segment's files. The data goes first: an index alone is removed at the next start, data
-// without its index would be data still. Chunks that are being sent keep the file open.
-func (s *segment) remove() error {
-	if err := s.fsys.Remove(s.path(logSuffix)); err != nil {
-		return err
-	}
-	for _, suffix := range []string{indexSuffix, timeIndexSuffix} {
-		if err := removeIfThere(s.fsys, s.path(suffix)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // note takes a batch that was written at pos into the indexes and the segment's extent, by Kafka's rule: an
 // entry for the first batch that begins more than the interval after the last entry.
 func (s *segment) note(x *indexes, h batch.Header, pos int64) {
@@ -158,6 +149,10 @@ func (s *segment) writeIndexes() error {
 	x := s.loaded.Load()
 	s.noteMaxTimestamp(x)
 	s.indexDirty = true
+	return s.writeIndexFiles(x)
+}
+
+func (s *segment) writeIndexFiles(x *indexes) error {
 	if err := vfs.WriteFile(s.fsys, s.path(indexSuffix), x.encodeOffsets(), false); err != nil {
 		return err
 	}

@@ -27,6 +27,9 @@ var segmentSuffixes = []string{indexSuffix, timeIndexSuffix, logSuffix}
 
 // swap exchanges the segments on the disk and in the log.
 func (l *Log) swap(c *Clean) error {
+	if err := l.completeSeals(c.Stats.To); err != nil {
+		return err
+	}
 	for _, g := range c.groups {
 		for _, suffix := range segmentSuffixes {
 			if err := l.fsys.Rename(g.path(suffix+cleanedSuffix), g.path(suffix+swapSuffix)); err != nil {
@@ -43,15 +46,10 @@ func (l *Log) swap(c *Clean) error {
 	if err != nil {
 		return err
 	}
-	var deleted []string
 	for _, g := range c.groups {
 		for _, s := range g.sources {
-			for i := len(segmentSuffixes) - 1; i >= 0; i-- {
-				name := s.path(segmentSuffixes[i])
-				if err := renameIfThere(l.fsys, name, name+deletedSuffix); err != nil {
-					return err
-				}
-				deleted = append(deleted, name+deletedSuffix)
+			if err := l.doom(s); err != nil {
+				return err
 			}
 		}
 	}
@@ -75,12 +73,7 @@ func (l *Log) swap(c *Clean) error {
 	if err := l.removeStraySnapshots(); err != nil {
 		return err
 	}
-	for _, name := range deleted {
-		if err := removeIfThere(l.fsys, name); err != nil {
-			return err
-		}
-	}
-	return nil
+	return l.settle()
 }
 
 // replace puts the new segments into the view. Readers keep what they have of the old ones.
@@ -220,7 +213,7 @@ func (l *Log) verifySwap(base ident.Offset) (end ident.Offset, err error) {
 			err = fmt.Errorf("%w: %s, which a compaction left to replace older segments: %w; restore the disk or replace this replica", ErrCorrupt, name, err)
 		}
 	}()
-	f, err := l.cfg.Files.open(l.fsys, filepath.Join(l.dir, name), os.O_RDONLY)
+	f, err := l.cfg.Files.open(nil, l.fsys, filepath.Join(l.dir, name), os.O_RDONLY)
 	if err != nil {
 		return 0, err
 	}
@@ -252,5 +245,5 @@ func (l *Log) verifySwap(base ident.Offset) (end ident.Offset, err error) {
 func isLeftover(name string) bool {
 	return strings.HasSuffix(name, deletedSuffix) || strings.HasSuffix(name, cleanedSuffix) ||
 		strings.HasSuffix(name, swapSuffix) || name == EpochCheckpointFile+tempSuffix ||
-		name == SegmentCheckpointFile+tempSuffix || name == DamageCheckpointFile+tempSuffix
+		name == nextSegmentFile || name == SegmentCheckpointFile+tempSuffix || name == DamageCheckpointFile+tempSuffix
 }

@@ -34,6 +34,10 @@ func (l *Log) Truncate(to ident.Offset) error {
 	}
 	gone := l.segments[keep:]
 	last := l.segments[keep-1]
+	if err := l.completeSeals(last.base); err != nil {
+		return err
+	}
+	l.cancelSeals(last.base)
 	if err := last.pin(); err != nil {
 		return l.poison("truncate", err)
 	}
@@ -86,7 +90,10 @@ func (l *Log) Truncate(to ident.Offset) error {
 	if err := l.writeEpochs(); err != nil {
 		return err
 	}
-	return l.damageChanged()
+	if err := l.damageChanged(); err != nil {
+		return err
+	}
+	return l.settle()
 }
 
 // cutAt finds where a segment ends that is truncated to offset to: the file position, and the offset after what is
@@ -128,6 +135,7 @@ func (l *Log) TruncateFully(start ident.Offset) error {
 		return fmt.Errorf("log %s: %w: truncation to %d", l.dir, ErrOffsetOutOfRange, start)
 	}
 	l.takeBackFlushed()
+	l.cancelSeals(0)
 	gone := l.segments
 	next := l.newActive(start)
 	l.segments = []*segment{next}
@@ -153,7 +161,10 @@ func (l *Log) TruncateFully(start ident.Offset) error {
 		return err
 	}
 	l.flushed.Store(int64(start))
-	return l.damageChanged()
+	if err := l.damageChanged(); err != nil {
+		return err
+	}
+	return l.settle()
 }
 
 // takeBackFlushed notes that a truncation is under way.
@@ -166,8 +177,7 @@ func (l *Log) takeBackFlushed() {
 // log without gaps.
 func (l *Log) removeSegments(gone []*segment) error {
 	for i := len(gone) - 1; i >= 0; i-- {
-		gone[i].drop()
-		if err := gone[i].remove(); err != nil {
+		if err := l.doom(gone[i]); err != nil {
 			return l.poison("remove segment", err)
 		}
 	}

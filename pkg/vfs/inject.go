@@ -14,6 +14,7 @@ const (
 	OpWrite    = "write"
 	OpTruncate = "truncate"
 	OpSync     = "sync"
+	OpBack     = "writeback"
 	OpSyncDir  = "syncdir"
 	OpClose    = "close"
 	OpRemove   = "remove"
@@ -142,6 +143,13 @@ func (f *injectFile) Sync() error {
 		return err
 	}
 	return f.File.Sync()
+}
+
+func (f *injectFile) WriteBack(off, n int64) error {
+	if err := f.hook(OpBack, f.Name()); err != nil {
+		return err
+	}
+	return f.File.WriteBack(off, n)
 }
 
 func (f *injectFile) Close() error {

@@ -1,9 +1,12 @@
 package vfs
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // Space is statfs: what is kept back for the superuser does not count as free, whoever asks.
@@ -39,4 +42,27 @@ func datasync(f *os.File) error {
 		return err
 	}
 	return syncErr
+}
+
+// WriteBack is File's: sync_file_range, without waiting.
+func (f osFile) WriteBack(off, n int64) error {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var writeErr error
+	if err := raw.Control(func(fd uintptr) {
+		for {
+			writeErr = unix.SyncFileRange(int(fd), off, n, unix.SYNC_FILE_RANGE_WRITE)
+			if writeErr != syscall.EINTR {
+				return
+			}
+		}
+	}); err != nil {
+		return err
+	}
+	if writeErr == nil || errors.Is(writeErr, errors.ErrUnsupported) {
+		return nil
+	}
+	return &fs.PathError{Op: "write back", Path: f.Name(), Err: writeErr}
 }

@@ -40,6 +40,9 @@ type File interface {
 	// Sync makes content and size durable. After an error nothing is known of what was written before it,
 	// and a second Sync that succeeds proves nothing.
 	Sync() error
+	// WriteBack has the system begin to write what was written to a range. It does not wait for it and makes nothing
+	// durable; where there is no such thing it does nothing.
+	WriteBack(off, n int64) error
 	Name() string
 }
 

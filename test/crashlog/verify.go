@@ -59,6 +59,9 @@ func (e *expectation) check(o *owner, i int, rng *rand.Rand) (*history, error) {
 			return nil, fmt.Errorf("partition %d: %d was flushed, and is missed up to %d only", i, e.floor, q.To)
 		}
 		e.floor = min(e.floor, q.From)
+	}
+	if refill, ok := l.Refilling(); ok { // since now, or since a quarantine that power was lost in
+		e.floor = min(e.floor, refill.From)
 		if _, err := l.EndRefill(); err != nil {
 			return nil, fmt.Errorf("partition %d: %w", i, err)
 		}
