@@ -21,6 +21,13 @@ type Effects struct {
 	// RaiseLogStart: the log is to start here, because the leader's does or because records were deleted; then
 	// LogStartRaised.
 	RaiseLogStart *ident.Offset
+	// Quarantine: end the log before its first damaged record, then DamageChanged and QuarantineDone. No fetch position
+	// is given out meanwhile.
+	Quarantine bool
+	// Refilled: what was quarantined is not needed any more, then DamageChanged.
+	Refilled bool
+	// Directory: what DirectoryWish says has changed.
+	Directory bool
 	// Flush: the log is to be flushed soon, then FlushDone.
 	Flush bool
 	// Completed: produces that are to be answered.

@@ -24,7 +24,8 @@ type MetadataChanged struct {
 	PartitionEpoch int32
 	Replicas       []ident.NodeID // kept, not copied: the caller must not change them afterwards
 	ISR            []ident.NodeID
-	MinISR         int // min.insync.replicas as configured; the effective one is at most len(Replicas)
+	Lost           []ident.NodeID // replicas whose directory is LOST: they reported damaged records
+	MinISR         int            // min.insync.replicas as configured; the effective one is at most len(Replicas)
 }
 
 // Produce asks whether records may be appended. Acks is Kafka's (-1 all, 0, 1), Timeout bounds the wait for
@@ -145,6 +146,16 @@ type FetchedRefused struct{}
 // TruncateDone says that Effects.Truncate has been done.
 type TruncateDone struct{}
 
+// DamageChanged says what the log is like by now: Damaged means that records in it are not whole; Refilling, that it
+// lacks what it had up to RefillTo since Effects.Quarantine.
+type DamageChanged struct {
+	Damaged, Refilling bool
+	RefillTo           ident.Offset
+}
+
+// QuarantineDone says that Effects.Quarantine has been done. A DamageChanged has come before it.
+type QuarantineDone struct{}
+
 // DirFailed says that the log can't be trusted any more (a write or a flush failed). The replica answers
 // KafkaStorageError to everybody from now on.
 type DirFailed struct{}
@@ -169,5 +180,7 @@ func (FetchResponse) event()      {}
 func (FetchedAppended) event()    {}
 func (FetchedRefused) event()     {}
 func (TruncateDone) event()       {}
+func (DamageChanged) event()      {}
+func (QuarantineDone) event()     {}
 func (DirFailed) event()          {}
 func (Removed) event()            {}

@@ -11,6 +11,7 @@ import (
 // fakeLog is a log without bytes: where it starts and ends, and its epochs.
 type fakeLog struct {
 	start, end, flushed ident.Offset
+	damagedFrom         ident.Offset // where Quarantine cuts
 	epochs              epoch.Table
 }
 
@@ -98,6 +99,14 @@ func (b *bench) perform(ev Event, e *Effects) (done []Event) {
 		b.log.truncate(*e.Truncate)
 		done = append(done, TruncateDone{})
 	}
+	if e.Quarantine {
+		was := b.log.end
+		b.log.truncate(Truncation{To: b.log.damagedFrom})
+		done = append(done, DamageChanged{Refilling: true, RefillTo: was}, QuarantineDone{})
+	}
+	if e.Refilled {
+		done = append(done, DamageChanged{})
+	}
 	if e.RaiseLogStart != nil {
 		b.log.start = *e.RaiseLogStart
 		done = append(done, LogStartRaised{})
@@ -115,6 +124,9 @@ func merge(into, e *Effects) {
 	into.HighWatermark = into.HighWatermark || e.HighWatermark
 	into.Fetcher = into.Fetcher || e.Fetcher
 	into.Flush = into.Flush || e.Flush
+	into.Quarantine = into.Quarantine || e.Quarantine
+	into.Refilled = into.Refilled || e.Refilled
+	into.Directory = into.Directory || e.Directory
 	into.AppendFetched += e.AppendFetched
 	if e.AssignEpoch != nil {
 		into.AssignEpoch = e.AssignEpoch

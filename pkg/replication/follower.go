@@ -105,6 +105,7 @@ func (r *Replica) useBatches(now ident.Instant, ev FetchResponse, out *Effects) 
 		r.backOff(now, out)
 	default:
 		r.followLeader(out)
+		r.maybeRefilled(true, out)
 		out.Fetcher = true
 	}
 }
@@ -117,6 +118,7 @@ func (r *Replica) fetchedAppended(out *Effects) {
 	out.Flush = out.Flush || r.cfg.FlushAlways
 	out.Fetcher = true
 	r.followLeader(out)
+	r.maybeRefilled(false, out)
 }
 
 // followLeader takes over the leader's high watermark, as far as this log goes. It never goes back by it: a leader

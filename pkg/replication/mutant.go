@@ -15,6 +15,8 @@ const (
 	AckOnAppend                     // acks=all is answered when the leader has appended (redpanda#6018)
 	StaleResponseUsed               // a fetch response of another epoch or position is used
 	DivergenceIgnored               // DivergingEpoch is not followed
+	QuarantineInISR                 // damaged records have the log cut while the replica is in the ISR
+	RejoinDamaged                   // a replica says that it is whole though its records are damaged
 	LatestBeforeEpochStart          // ListOffsets answers before the high watermark has reached the epoch's start
 	AckBeforeFlush                  // flush: Always, but the leader counts what it has only appended
 	FetchBeforeFlush                // flush: Always, but a follower fetches on from what it has only appended

@@ -66,10 +66,10 @@ func (r *Replica) follower(id ident.NodeID) *follower {
 }
 
 // eligible says whether metadata lets the follower into the ISR: unfenced, not shutting down (KIP-841), and the one
-// that fetches is the one that is registered (KIP-903). An unknown broker epoch is not eligible.
+// that fetches is the one that is registered (KIP-903), no damage reported (KIP-858). An unknown broker epoch is not eligible.
 func (r *Replica) eligible(f *follower) bool {
 	b, ok := r.cluster.Broker(f.id)
-	if !ok || b.Fenced || b.ShuttingDown {
+	if !ok || b.Fenced || b.ShuttingDown || r.toldLost(f.id) {
 		return false
 	}
 	return f.brokerEpoch == b.Epoch || r.cfg.Mutant == StaleBrokerEpochAccepted

@@ -82,6 +82,7 @@ type Replica struct {
 	fetcher   fetcherState
 	produces  produceQueue
 	deletions []waitingDeletion
+	damage    damageState
 	parked    []parkedFetch
 }
 
@@ -151,6 +152,10 @@ func (r *Replica) Step(now ident.Instant, ev Event, out *Effects) {
 		r.fetchedRefused(now, out)
 	case TruncateDone:
 		r.truncateDone(out)
+	case DamageChanged:
+		r.damageChanged(ev)
+	case QuarantineDone:
+		r.quarantineDone(out)
 	case DirFailed:
 		r.stop(Failed, KafkaStorageError, out)
 	case Removed:
@@ -168,6 +173,7 @@ func (r *Replica) timers(now ident.Instant, out *Effects) {
 	r.retryProposal(now, out)
 	r.checkLaggards(now, out)
 	r.fetcherTimer(now, out)
+	r.repair(out)
 }
 
 // NextDeadline is when a Tick is wanted at the latest if no other event comes.

@@ -26,6 +26,8 @@ type PartitionConfig struct {
 	// FlushApart leaves flushes to the caller (Output.Flush), who can let go of the mutex while the disk works; else
 	// Drain does them.
 	FlushApart bool
+	// ScrubApart leaves the check of suspect segments to the caller (Output.Scrub), as FlushApart does flushes.
+	ScrubApart bool
 	// MaxMessageBytes is the topic's max.message.bytes; 0 means no limit.
 	MaxMessageBytes int
 	// TimestampAfterMaxMs is the topic's message.timestamp.after.max.ms; negative means no limit.
@@ -53,6 +55,7 @@ type Partition struct {
 	closed    bool
 	outputs   Output
 	appendErr string
+	damage    []log.Damage // that the caller knows of
 	failure   error
 }
 
@@ -77,6 +80,15 @@ type Output struct {
 	Facts         []replication.Fact
 	// Refused is why fetched records were not appended: the leader, or the way from it, damages them.
 	Refused error
+	// Damage was found in the log since the last Drain: offsets that can't be read as they were written.
+	Damage []log.Damage
+	// Quarantined is what was taken out of the log to be fetched again, Refilled that it was.
+	Quarantined *log.Quarantined
+	Refilled    *Refilled
+	// Directory: what the core's DirectoryWish says has changed.
+	Directory bool
+	// Scrub: with ScrubApart, call BeginScrub: segments are suspect.
+	Scrub bool
 	// Failed is why the log dir can't be used any more, once.
 	Failed error
 }
@@ -107,6 +119,7 @@ func OpenPartition(cfg PartitionConfig) (*Partition, log.Recovery, error) {
 		}
 	}
 	p.core = replication.New(cfg.Replication, l, cfg.Cluster)
+	p.noteDamage(0)
 	return p, recovery, nil
 }
 
@@ -163,12 +176,13 @@ func (p *Partition) NextDeadline() ident.Instant {
 // Drain flushes the log if that is wanted (once for all that was appended since the last Drain) and moves what
 // there is for the caller into out, which is emptied first.
 func (p *Partition) Drain(now ident.Instant, out *Output) {
+	p.examineSuspects(now)
+	p.noteDamage(now)
 	for p.flush && !p.cfg.FlushApart {
 		if f, ok := p.BeginFlush(now); ok {
 			p.EndFlush(now, f, f.Sync())
 		}
 	}
-	p.examineSuspects(now)
 	p.outputs.Flush = p.flush && !p.flushing && !p.closed && p.failure == nil
 	spare := Output{Completed: out.Completed[:0], Deleted: out.Deleted[:0], Wake: out.Wake[:0], Facts: out.Facts[:0]}
 	*out, p.outputs = p.outputs, spare
@@ -235,6 +249,12 @@ func (p *Partition) perform() {
 			p.todo = append(p.todo, replication.TruncateDone{})
 		}
 	}
+	if e.Quarantine {
+		p.todo = append(p.todo, p.quarantine(), replication.QuarantineDone{})
+	}
+	if e.Refilled {
+		p.todo = append(p.todo, p.endRefill())
+	}
 	if e.RaiseLogStart != nil {
 		err := p.log.SetStartOffset(*e.RaiseLogStart)
 		p.do("raise the log start", err)
@@ -267,6 +287,7 @@ func (p *Partition) collect(e *replication.Effects) {
 	}
 	p.outputs.Fetcher = p.outputs.Fetcher || e.Fetcher
 	p.outputs.HighWatermark = p.outputs.HighWatermark || e.HighWatermark
+	p.outputs.Directory = p.outputs.Directory || e.Directory
 }
 
 func (p *Partition) truncate(t replication.Truncation) error {
