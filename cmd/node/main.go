@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -113,6 +114,7 @@ func runCommand() *cobra.Command {
 	s.StringVar(&f.FormatPermitFile, "format-permit-file", "", "file that holds the directory id while an empty volume may be formatted")
 	s.StringVar(&f.TerminationLog, "termination-log", "", "file that receives one line when the volume is refused")
 	s.IntVar(&f.RecoveryThreads, "recovery-threads", 2, "how many logs are opened, and after an unclean stop recovered, at a time")
+	s.DurationVar(&f.ScrubInterval, "scrub-interval", 24*time.Hour, "how long one check of the checksums of all that is stored takes; the next begins then (0: never)")
 	s.StringVar(&f.HostsFile, "hosts-file", "", "static table of names and addresses, asked before DNS")
 	s.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	return command

@@ -36,6 +36,8 @@ type broker struct {
 	flusher     *flusher
 	fetchers    *fetchers
 	alterer     *alterer
+	assigner    *assigner
+	scrubber    *scrubber
 	lifecycle   *lifecycle
 	producerIDs *producerIDs
 	checkpoints *checkpoints
@@ -80,9 +82,11 @@ func newBroker(cfg Config, logger *slog.Logger, c clock, dir *logDir, incarnatio
 	b.flusher = newFlusher()
 	b.fetchers = newFetchers(b, dialer)
 	b.alterer = newAlterer(b)
+	b.assigner = newAssigner(b)
+	b.scrubber = newScrubber(b)
 	b.lifecycle = newLifecycle(b, mark.BrokerEpoch)
 	b.producerIDs = newProducerIDs(b)
-	metrics.registry.MustRegister(partitionCollector{b}, recoveryCollector{b.openings.progress}, logDirCollector{dir}, logCollector{b.files})
+	metrics.registry.MustRegister(partitionCollector{b}, recoveryCollector{b.openings.progress}, logDirCollector{dir}, logCollector{b.files}, damageCollector{b})
 	return b, nil
 }
 
@@ -98,7 +102,7 @@ func topicDefaults(d Defaults) topicconfig.Defaults {
 // start runs the broker's loops until ctx ends.
 func (b *broker) start(ctx context.Context, running *sync.WaitGroup) {
 	for _, loop := range []func(context.Context){
-		b.offlineLoop, b.timers.run, b.alterer.run, b.lifecycle.run, b.checkpointLoop, b.sealedFlushLoop, b.retentionLoop, b.recoveryLoop,
+		b.offlineLoop, b.timers.run, b.alterer.run, b.assigner.run, b.scrubber.run, b.scrubber.suspectLoop, b.lifecycle.run, b.checkpointLoop, b.sealedFlushLoop, b.retentionLoop, b.recoveryLoop,
 	} {
 		running.Go(func() { loop(ctx) })
 	}

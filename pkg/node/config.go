@@ -41,7 +41,10 @@ type Config struct {
 	TerminationLog   string
 	// RecoveryThreads is how many logs are opened at a time (num.recovery.threads.per.data.dir); 0 is 1.
 	RecoveryThreads int
-	HostsFile       string
+	// ScrubInterval is how long one check of the checksums of all sealed segments takes, and when the next begins; 0 is
+	// never. Segments in which a look-up met damage are checked all the same.
+	ScrubInterval time.Duration
+	HostsFile     string
 
 	Shared SharedConfig
 	Timing Timing
@@ -228,6 +231,9 @@ func (c *Config) Validate() error {
 	}
 	if c.RecoveryThreads < 0 {
 		bad("--recovery-threads: want 1 or more, have %d", c.RecoveryThreads)
+	}
+	if c.ScrubInterval < 0 {
+		bad("--scrub-interval: want 0 (never) or more, have %s", c.ScrubInterval)
 	}
 	if c.DataDir == "" {
 		bad("--data-dir is missing")

@@ -26,6 +26,7 @@ const (
 	laneAlter       = "alter"
 	laneAdmin       = "admin"
 	laneProducerIDs = "producer-ids"
+	laneDirectories = "directories"
 )
 
 // controllerChannel sends requests to the active controller: the leader of the quorum as this node's raft

@@ -94,6 +94,7 @@ func (b *broker) listOffset(topic *metadata.Topic, asked kmsg.ListOffsetsRequest
 func (b *broker) timestampAnswer(r *replica, found log.TimestampOffset, ok bool, err error, end ident.Offset, part *kmsg.ListOffsetsResponseTopicPartition) int16 {
 	switch {
 	case err != nil:
+		r.suspect(err)
 		b.logger.Error("a look-up by time failed", "topic", r.topic, "index", r.id.Index, "error", err)
 		return kerr.KafkaStorageError.Code
 	case ok && found.Offset < end:

@@ -22,6 +22,7 @@ type nodeMetrics struct {
 	alterFailures                      prometheus.Counter
 	logFlush                           flushMetrics
 	snapshotSeconds                    prometheus.Histogram
+	scrubbed                           prometheus.Counter
 	requests                           *prometheus.HistogramVec
 	connections                        *prometheus.GaugeVec
 	closed                             *prometheus.CounterVec
@@ -50,6 +51,7 @@ func newMetrics() *nodeMetrics {
 			Namespace: "highwater", Name: "metadata_snapshot_seconds", Help: "How long writing a snapshot of the metadata took.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 4, 10),
 		}),
+		scrubbed: counter("log_scrubbed_bytes_total", "Bytes of sealed segments that were read to check their checksums."),
 		connections: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: "highwater", Name: "connections", Help: "Open connections.",
 		}, []string{"listener"}),
@@ -62,7 +64,7 @@ func newMetrics() *nodeMetrics {
 		ConstLabels: prometheus.Labels{"version": buildinfo.Version},
 	})
 	build.Set(1)
-	m.registry.MustRegister(m.snapshotSeconds)
+	m.registry.MustRegister(m.snapshotSeconds, m.scrubbed)
 	m.registry.MustRegister(m.logFlush.seconds, m.logFlush.records, m.logFlush.bytes)
 	m.registry.MustRegister(m.isrShrinks, m.isrExpands, m.isrRefused, m.alterSeconds, m.alterFailures, m.requests,
 		m.connections, m.closed, build, collectors.NewGoCollector(),

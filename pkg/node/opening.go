@@ -228,7 +228,7 @@ func (b *broker) openReplica(o *opening, progress func(bytes int64) error) (*rep
 			Self: b.cfg.NodeID, LagTimeMax: time.Duration(b.cfg.Shared.Defaults.ReplicaLagTimeMax),
 			HighWatermark: b.checkpoints.highWatermark(o.topic, o.id.Index),
 		},
-		Cluster: b, MaxMessageBytes: int(values.MaxMessageBytes), Flush: flushPolicy(values), FlushApart: true,
+		Cluster: b, MaxMessageBytes: int(values.MaxMessageBytes), Flush: flushPolicy(values), FlushApart: true, ScrubApart: true,
 		TimestampAfterMaxMs: values.TimestampAfterMaxMs,
 	})
 	if err != nil {

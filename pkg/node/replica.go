@@ -49,6 +49,7 @@ type aftermath struct {
 	deleted   []completedDelete
 	woken     []*fetchOp
 	facts     []replication.Fact
+	news      damageNews
 	refused   error
 	failed    error
 }
@@ -90,6 +91,13 @@ func (r *replica) drain(now ident.Instant) aftermath {
 	if out.Proposal != nil && !r.closed {
 		r.broker.alterer.propose(r, *out.Proposal)
 	}
+	if out.Directory {
+		r.broker.assigner.want(r)
+	}
+	if out.Scrub {
+		r.broker.scrubber.want(r)
+	}
+	after.news = damageNews{damage: out.Damage, quarantined: out.Quarantined, refilled: out.Refilled}
 	if out.Flush {
 		r.broker.flusher.want(r)
 	}
@@ -124,6 +132,7 @@ func (r *replica) act(after aftermath) {
 	for _, f := range after.facts {
 		r.broker.noteFact(r, f)
 	}
+	r.broker.tellDamage(r, after.news)
 	if after.refused != nil {
 		r.broker.logger.Error("records that the leader sent are damaged", "topic", r.topic, "index", r.id.Index, "error", after.refused)
 	}

@@ -103,7 +103,7 @@ func (b *broker) applyPartition(image *metadata.Image, id ident.TopicPartition) 
 		}
 		p.ApplyMetadata(now, replication.MetadataChanged{
 			Leader: state.Leader, LeaderEpoch: state.LeaderEpoch, PartitionEpoch: state.PartitionEpoch,
-			Replicas: state.Replicas, ISR: state.ISR, MinISR: int(values.MinInsyncReplicas),
+			Replicas: state.Replicas, ISR: state.ISR, Lost: lostReplicas(state), MinISR: int(values.MinInsyncReplicas),
 		})
 	})
 }

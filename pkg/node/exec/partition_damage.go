@@ -19,6 +19,9 @@ func (p *Partition) suspect(err error) bool {
 	return true
 }
 
+// Suspect takes an error of a look-up that did not go through the executor.
+func (p *Partition) Suspect(err error) { p.suspect(err) }
+
 // examineSuspects checks the segments in which a look-up met something that is no batch.
 func (p *Partition) examineSuspects(now ident.Instant) {
 	if p.cfg.ScrubApart {
