@@ -162,7 +162,7 @@ func ParseHeader(b []byte) (Header, error) {
 	case b[posMagic] < Magic:
 		return Header{}, fmt.Errorf("%w, but %d", ErrOldMagic, b[posMagic])
 	case b[posMagic] != Magic:
-		return Header{}, fmt.Errorf("%w but %d", ErrMagic, int8(b[posMagic]))
+		return Header{}, fmt.Errorf("%w but %d: a later version wrote it, or it is damaged", ErrMagic, int8(b[posMagic]))
 	case h.Length < HeaderSize-LogOverhead || h.Length > MaxBytes-LogOverhead:
 		return Header{}, fmt.Errorf("%w: length field is %d", ErrCorrupt, h.Length)
 	case h.BaseOffset < 0 || h.LastOffsetDelta < 0 || h.LastOffset() < h.BaseOffset || h.NextOffset() < 0:

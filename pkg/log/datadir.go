@@ -20,6 +20,22 @@ const (
 	PartitionMetadataFile = "partition.metadata"
 )
 
+// ErrLaterVersion says that a file has a format that a later version of Highwater, or of Kafka, wrote. Nothing is wrong
+// with it.
+var ErrLaterVersion = errors.New("a later version wrote it")
+
+// knownVersion checks a file's version against the only one that is known.
+func knownVersion(found, known string) error {
+	if found == known {
+		return nil
+	}
+	have, err := strconv.Atoi(found)
+	if want, _ := strconv.Atoi(known); err == nil && have > want {
+		return fmt.Errorf("%w: its version is %d, this program knows %s", ErrLaterVersion, have, known)
+	}
+	return fmt.Errorf("version is %q, only %s is known", found, known)
+}
+
 // MetaProperties says which node of which cluster a data directory belongs to: meta.properties, version 1.
 type MetaProperties struct {
 	ClusterID   string
@@ -55,8 +71,8 @@ func decodeMetaProperties(data []byte) (MetaProperties, error) {
 		value = strings.NewReplacer(`\=`, "=", `\:`, ":", `\\`, `\`).Replace(strings.TrimSpace(value))
 		values[strings.TrimSpace(key)] = value
 	}
-	if v := values["version"]; v != "1" {
-		return MetaProperties{}, fmt.Errorf("version is %q, only 1 is known", v)
+	if err := knownVersion(values["version"], "1"); err != nil {
+		return MetaProperties{}, err
 	}
 	m := MetaProperties{ClusterID: values["cluster.id"]}
 	if m.ClusterID == "" {
@@ -122,13 +138,16 @@ func WriteCleanShutdown(fsys vfs.FS, dataDir string, brokerEpoch int64) error {
 }
 
 // ReadPartitionMetadata returns the id of the topic that a partition's directory belongs to. fs.ErrNotExist
-// says that there is no file.
+// says that there is no file. Other errors wrap ErrLaterVersion or ErrCorrupt when the content is at fault.
 func ReadPartitionMetadata(fsys vfs.FS, dir string) (ident.UUID, error) {
 	data, err := vfs.ReadFile(fsys, filepath.Join(dir, PartitionMetadataFile))
 	if err != nil {
 		return ident.UUID{}, err
 	}
 	id, err := decodePartitionMetadata(data)
+	if errors.Is(err, ErrLaterVersion) {
+		return id, fmt.Errorf("%s in %s: %w", PartitionMetadataFile, dir, err)
+	}
 	if err != nil {
 		return id, fmt.Errorf("%w: %s in %s: %w", ErrCorrupt, PartitionMetadataFile, dir, err)
 	}
@@ -146,8 +165,8 @@ func decodePartitionMetadata(data []byte) (ident.UUID, error) {
 			id = strings.TrimSpace(value)
 		}
 	}
-	if version != "0" {
-		return ident.UUID{}, fmt.Errorf("version is %q, only 0 is known", version)
+	if err := knownVersion(version, "0"); err != nil {
+		return ident.UUID{}, err
 	}
 	u, err := ident.ParseUUID(id)
 	if err == nil && u.IsZero() {

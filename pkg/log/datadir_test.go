@@ -156,3 +156,19 @@ func FuzzSmallFiles(f *testing.F) {
 		_, _ = decodePartitionMetadata(data)
 	})
 }
+
+func TestFilesOfALaterVersionAreNotTakenForDamagedOnes(t *testing.T) {
+	for version, later := range map[string]bool{"0": false, "1": false, "2": true, "17": true, "": false, "x": false, "-1": false} {
+		_, err := decodeMetaProperties([]byte("version=" + version + "\nnode.id=1\ncluster.id=c\n"))
+		if errors.Is(err, ErrLaterVersion) != later || (err == nil) != (version == "1") {
+			t.Errorf("meta.properties %q: %v", version, err)
+		}
+	}
+	fsys := vfs.NewMem()
+	if err := vfs.WriteFile(fsys, "/"+PartitionMetadataFile, []byte("version: 1\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ"), true); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadPartitionMetadata(fsys, "/"); !errors.Is(err, ErrLaterVersion) || errors.Is(err, ErrCorrupt) {
+		t.Errorf("partition.metadata of version 1: %v", err)
+	}
+}

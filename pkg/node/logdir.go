@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/highwater-io/highwater/pkg/log"
 	"github.com/highwater-io/highwater/pkg/nodefact"
 	"github.com/highwater-io/highwater/pkg/vfs"
 )
@@ -93,6 +94,9 @@ func (f *logDirFailure) Error() string {
 func (f *logDirFailure) Unwrap() error { return f.err }
 
 func (f *logDirFailure) whatToDo() string {
+	if errors.Is(f.err, log.ErrLaterVersion) {
+		return "run the version that wrote it, or a newer one: nothing was touched"
+	}
 	switch f.reason {
 	case nodefact.DiskFull:
 		return "make room: expand the volume, delete topics, or move partitions away; the node comes back by itself when there is room"

@@ -43,15 +43,17 @@ func openVolume(fsys vfs.FS, dir string, cfg *Config) error {
 	switch {
 	case err == nil:
 		return checkIdentity(dir, found, cfg)
+	case errors.Is(err, log.ErrLaterVersion):
+		return &VolumeError{VolumeUnreadable, fmt.Sprintf("%v; run the version that wrote it, or a newer one: nothing on it was touched", err)}
 	case !errors.Is(err, fs.ErrNotExist):
-		return &VolumeError{VolumeUnreadable, fmt.Sprintf("%v: the volume is damaged or of a later version; restore it, or replace the node", err)}
+		return &VolumeError{VolumeUnreadable, fmt.Sprintf("%v: the volume is damaged; restore it, or replace the node", err)}
 	}
 	used, err := holdsData(fsys, dir)
 	if err != nil {
 		return &VolumeError{VolumeUnreadable, fmt.Sprintf("%s can't be listed: %v", dir, err)}
 	}
 	if used != "" {
-		return &VolumeError{VolumeForeign, fmt.Sprintf("%s has no meta.properties but holds %s: it is not this node's volume, and nothing on it is touched", dir, used)}
+		return &VolumeError{VolumeForeign, fmt.Sprintf("%s has no meta.properties but holds %s: it is not this node's volume, and nothing on it is touched; mount the right volume, or empty this one if nobody needs what is there", dir, used)}
 	}
 	permitted, err := formatPermit(cfg.FormatPermitFile)
 	switch {

@@ -1,6 +1,8 @@
 package badinput
 
 import (
+	"bytes"
+	"encoding/binary"
 	"os"
 	"path/filepath"
 	"slices"
@@ -148,5 +150,54 @@ func TestRottenRecordsOfAPartitionAreNotSilentlySkipped(t *testing.T) {
 	got := n.consume("orders")
 	if len(got) >= 20 || !slices.Equal(got, numbers(len(got))) {
 		t.Errorf("the partition holds %v, want a true beginning of the records", got)
+	}
+}
+
+// A version that is started on what a later one wrote says so and cuts nothing off.
+func TestRecordsOfALaterFormatStayAndAreNamed(t *testing.T) {
+	n := newNode(t)
+	n.start()
+	n.createTopic("orders", nil)
+	n.produce("orders", 0, 20)
+	n.kill()
+	segment := n.segments("data/orders-0")[0]
+	var size int
+	n.edit(segment, func(b []byte) []byte {
+		size = len(b)
+		last := 0
+		for next := 0; next+12 < size; next += 12 + int(binary.BigEndian.Uint32(b[next+8:])) {
+			last = next
+		}
+		b[last+16] = 3 // the magic
+		return b
+	})
+	n.start()
+	n.says("not magic 2 but 3: a later version wrote it, or it is damaged", "topic=orders")
+	if got := n.consumeFirst("orders", 19); !slices.Equal(got, numbers(19)) {
+		t.Errorf("the partition holds %v, want the records before those of the later format", got)
+	}
+	if info, err := os.Stat(segment); err != nil || info.Size() < int64(size) {
+		t.Errorf("the segment has %d bytes, %v; it had %d", info.Size(), err, size)
+	}
+}
+
+func TestPartitionDirectoryOfALaterVersionIsRefusedAndNotTouched(t *testing.T) {
+	n := newNode(t)
+	n.start()
+	n.createTopic("orders", nil)
+	n.produce("orders", 0, 5)
+	n.kill()
+	n.edit(n.path("data/orders-0/partition.metadata"), func(b []byte) []byte {
+		return bytes.Replace(b, []byte("version: 0"), []byte("version: 1"), 1)
+	})
+	n.run()
+	n.unready("is offline (Unreadable)", "partition.metadata", "run the version that wrote it, or a newer one")
+	n.kill()
+	n.edit(n.path("data/orders-0/partition.metadata"), func(b []byte) []byte {
+		return bytes.Replace(b, []byte("version: 1"), []byte("version: 0"), 1)
+	})
+	n.start()
+	if got := n.consume("orders"); !slices.Equal(got, numbers(5)) {
+		t.Errorf("the partition holds %v", got)
 	}
 }

@@ -156,6 +156,32 @@ func (n *node) start() {
 	})
 }
 
+// unready waits until a node that runs says by its readiness probe why it is not ready, and checks that it lives.
+func (n *node) unready(texts ...string) {
+	n.Helper()
+	get := func(path string) (int, string, error) {
+		resp, err := http.Get("http://" + n.http + path)
+		if err != nil {
+			return 0, "", err
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		return resp.StatusCode, string(body), err
+	}
+	n.eventually("the node says why it is not ready", func() error {
+		code, body, err := get("/readyz")
+		for _, text := range texts {
+			if err == nil && (code != http.StatusServiceUnavailable || !strings.Contains(body, text)) {
+				err = fmt.Errorf("%d %q, without %q", code, body, text)
+			}
+		}
+		return err
+	})
+	if code, body, err := get("/livez"); code != http.StatusOK {
+		n.Errorf("livez: %d %q, %v", code, body, err)
+	}
+}
+
 // kill ends the process at once.
 func (n *node) kill() {
 	n.process.Kill()
@@ -262,12 +288,18 @@ func (n *node) consume(topic string) []string {
 		n.Fatal(err)
 	}
 	end, _ := ends.Lookup(topic, 0)
+	return n.consumeFirst(topic, int(end.Offset))
+}
+
+// consumeFirst reads so many records of a partition.
+func (n *node) consumeFirst(topic string, count int) []string {
+	n.Helper()
 	client := n.kgo(kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {0: kgo.NewOffset().AtStart()}}))
 	values := []string{}
-	for int64(len(values)) < end.Offset {
+	for len(values) < count {
 		fetches := client.PollFetches(n.context())
 		if err := fetches.Err0(); err != nil {
-			n.Fatalf("after %d of %d records: %v", len(values), end.Offset, err)
+			n.Fatalf("after %d of %d records: %v", len(values), count, err)
 		}
 		fetches.EachRecord(func(r *kgo.Record) { values = append(values, string(r.Value)) })
 	}

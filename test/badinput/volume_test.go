@@ -1,6 +1,7 @@
 package badinput
 
 import (
+	"bytes"
 	"os"
 	"strings"
 	"testing"
@@ -94,6 +95,22 @@ func TestVolumeOfAnotherIsRefusedForWhatDiffers(t *testing.T) {
 	n.start() // nothing on it was touched
 }
 
+func TestVolumeOfALaterVersionIsRefusedAndNotTouched(t *testing.T) {
+	n := newNode(t)
+	n.start()
+	n.kill()
+	var was []byte
+	n.edit(n.path("data/meta.properties"), func(b []byte) []byte {
+		was = bytes.Replace(b, []byte("version=1"), []byte("version=2"), 1)
+		return was
+	})
+	n.run()
+	n.refused("VolumeUnreadable", "its version is 2, this program knows 1", "run the version that wrote it, or a newer one")
+	if got, err := os.ReadFile(n.path("data/meta.properties")); err != nil || !bytes.Equal(got, was) {
+		t.Errorf("the file is %q, %v", got, err)
+	}
+}
+
 func TestVolumeWithForeignFilesIsNotTouched(t *testing.T) {
 	n := newNode(t)
 	if err := os.MkdirAll(n.path("data"), 0o755); err != nil {
@@ -101,7 +118,7 @@ func TestVolumeWithForeignFilesIsNotTouched(t *testing.T) {
 	}
 	n.write("data/photo.jpg", "precious")
 	n.run()
-	n.refused("VolumeForeign", "photo.jpg")
+	n.refused("VolumeForeign", "photo.jpg", "mount the right volume")
 	if got, err := os.ReadFile(n.path("data/photo.jpg")); err != nil || string(got) != "precious" {
 		t.Errorf("the file is %q, %v", got, err)
 	}
