@@ -176,10 +176,11 @@ func (l *fetchLoop) fetch(ctx context.Context, questions []question) error {
 	ctx, cancel := context.WithTimeout(ctx, timing.FetchMaxWait+timing.RequestTimeout)
 	defer cancel()
 	address := net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port)))
-	answer, err := l.owner.pool.Peer(address, wire.LaneFetch).Request(ctx, l.request(questions))
+	answer, release, err := l.owner.pool.Peer(address, wire.LaneFetch).RequestPooled(ctx, l.request(questions))
 	if err != nil {
 		return err
 	}
+	defer release() // appended by then
 	resp, ok := answer.(*kmsg.FetchResponse)
 	if !ok {
 		return errors.New("the leader answered Fetch with something else")

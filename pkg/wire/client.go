@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/highwater-io/highwater/pkg/buffer"
 )
 
 // ErrConnClosed is wrapped by every error of a connection that is over: closed here or there, broken, or given
@@ -46,7 +48,9 @@ type Conn struct {
 type call struct {
 	correlationID int32
 	resp          kmsg.Response
-	result        chan error // gets one value; room for it is there
+	pooled        bool
+	frame         *buffer.Buffer // of a pooled call's answer, once there is a result
+	result        chan error     // gets one value; room for it is there
 }
 
 func newClientConn(nc net.Conn, addr string, d *Dialer) *Conn {
@@ -111,9 +115,33 @@ func (c *Conn) RequestMax(ctx context.Context, req kmsg.Request, highest int16) 
 	return c.roundTrip(ctx, req)
 }
 
+// RequestPooled is Request for an answer of many bytes: its byte slices lie in a buffer that is lent until release is
+// called. There is nothing to release on an error.
+func (c *Conn) RequestPooled(ctx context.Context, req kmsg.Request) (resp kmsg.Response, release func(), err error) {
+	v, ok := c.Version(req.Key(), req.MaxVersion())
+	if !ok {
+		return nil, nil, fmt.Errorf("%s at %s: %w", kmsg.NameForKey(req.Key()), c.addr, ErrNotServed)
+	}
+	req.SetVersion(v)
+	k, err := c.call(ctx, req, true)
+	if err != nil {
+		return nil, nil, err
+	}
+	return k.resp, k.frame.Release, nil
+}
+
 func (c *Conn) roundTrip(ctx context.Context, req kmsg.Request) (kmsg.Response, error) {
+	k, err := c.call(ctx, req, false)
+	if err != nil {
+		return nil, err
+	}
+	return k.resp, nil
+}
+
+// call makes a request and waits for its answer. A buffer whose call was given up is the garbage collector's.
+func (c *Conn) call(ctx context.Context, req kmsg.Request, pooled bool) (*call, error) {
 	name := kmsg.NameForKey(req.Key())
-	call, err := c.send(ctx, req)
+	call, err := c.send(ctx, req, pooled)
 	if err != nil {
 		return nil, fmt.Errorf("%s to %s: %w", name, c.addr, err)
 	}
@@ -128,26 +156,26 @@ func (c *Conn) roundTrip(ctx context.Context, req kmsg.Request) (kmsg.Response, 
 	if err != nil {
 		return nil, fmt.Errorf("%s to %s: %w", name, c.addr, err)
 	}
-	return call.resp, nil
+	return call, nil
 }
 
 // writeTimeout bounds a write for whose request no deadline was given.
 const writeTimeout = 30 * time.Second
 
 // send writes a request and queues its call, both under one lock: answers come in the order of the writes.
-func (c *Conn) send(ctx context.Context, req kmsg.Request) (*call, error) {
+func (c *Conn) send(ctx context.Context, req kmsg.Request, pooled bool) (*call, error) {
 	resp := req.ResponseKind()
 	resp.SetVersion(req.GetVersion())
-	k := &call{resp: resp, result: make(chan error, 1)}
+	k := &call{resp: resp, pooled: pooled, result: make(chan error, 1)}
 
-	buf := getBuffer()
-	defer func() { putBuffer(buf) }()
+	buf := buffer.Get(0)
+	defer buf.Release()
 	h := Header{}
 	if c.clientID != "" {
 		h.ClientID = &c.clientID
 	}
-	*buf = AppendRequest(append((*buf)[:0], 0, 0, 0, 0), h, req)
-	binary.BigEndian.PutUint32(*buf, uint32(len(*buf)-4))
+	buf.B = AppendRequest(append(buf.B, 0, 0, 0, 0), h, req)
+	binary.BigEndian.PutUint32(buf.B, uint32(len(buf.B)-4))
 
 	c.sending.Lock()
 	defer c.sending.Unlock()
@@ -156,7 +184,7 @@ func (c *Conn) send(ctx context.Context, req kmsg.Request) (*call, error) {
 	}
 	k.correlationID = c.next
 	c.next++
-	binary.BigEndian.PutUint32((*buf)[8:], uint32(k.correlationID))
+	binary.BigEndian.PutUint32(buf.B[8:], uint32(k.correlationID))
 	c.mu.Lock()
 	if c.err != nil {
 		defer c.mu.Unlock()
@@ -170,7 +198,7 @@ func (c *Conn) send(ctx context.Context, req kmsg.Request) (*call, error) {
 		deadline = time.Now().Add(writeTimeout)
 	}
 	_ = c.net.SetWriteDeadline(deadline) // fails only on a closed connection, which the write then tells
-	if _, err := c.net.Write(*buf); err != nil {
+	if _, err := c.net.Write(buf.B); err != nil {
 		c.fail(fmt.Errorf("write: %w", err)) // A part may be on the wire: nothing can follow it.
 	}
 	return k, nil
@@ -199,10 +227,7 @@ func (c *Conn) readLoop() {
 	defer close(c.done)
 	in := bufio.NewReaderSize(c.net, 16<<10)
 	for {
-		frame, err := c.readFrame(in)
-		if err == nil {
-			err = c.deliver(frame)
-		}
+		err := c.readOne(in)
 		if err != nil {
 			if errors.Is(err, io.EOF) {
 				err = errors.New("closed by the server")
@@ -213,34 +238,29 @@ func (c *Conn) readLoop() {
 	}
 }
 
-func (c *Conn) readFrame(in io.Reader) ([]byte, error) {
+// readOne reads an answer and gives it to the oldest call.
+func (c *Conn) readOne(in io.Reader) error {
 	var head [4]byte
 	if _, err := io.ReadFull(in, head[:]); err != nil {
-		return nil, err
+		return err
 	}
 	size := int32(binary.BigEndian.Uint32(head[:]))
 	if size < 4 || size > c.maxBytes {
-		return nil, fmt.Errorf("response of %d bytes announced, 4 to %d allowed", size, c.maxBytes)
+		return fmt.Errorf("response of %d bytes announced, 4 to %d allowed", size, c.maxBytes)
 	}
-	frame := make([]byte, 0, min(size, readStep))
-	for len(frame) < int(size) {
-		if len(frame) == cap(frame) {
-			grown := make([]byte, len(frame), min(int(size), 2*cap(frame)))
-			copy(grown, frame)
-			frame = grown
-		}
-		rest := frame[len(frame):cap(frame)]
-		if _, err := io.ReadFull(in, rest); err != nil {
-			return nil, fmt.Errorf("response of %d bytes ended early: %w", size, io.ErrUnexpectedEOF)
-		}
-		frame = frame[:cap(frame)]
+	c.mu.Lock()
+	pooled := len(c.pending) > 0 && c.pending[0].pooled
+	c.mu.Unlock()
+	frame, err := readFrame(in, int(size), pooled, func() {})
+	if err != nil {
+		return fmt.Errorf("response of %d bytes ended early: %w", size, io.ErrUnexpectedEOF)
 	}
-	return frame, nil
+	return c.deliver(frame)
 }
 
 // deliver gives an answer to the oldest call. Anything out of place breaks the connection: what follows can't
 // be told apart.
-func (c *Conn) deliver(frame []byte) error {
+func (c *Conn) deliver(buf *buffer.Buffer) error {
 	c.mu.Lock()
 	if len(c.pending) == 0 {
 		c.mu.Unlock()
@@ -250,6 +270,8 @@ func (c *Conn) deliver(frame []byte) error {
 	c.pending[0] = nil
 	c.pending = c.pending[1:]
 	c.mu.Unlock()
+	k.frame = buf
+	frame := buf.B
 
 	if got := int32(binary.BigEndian.Uint32(frame)); got != k.correlationID {
 		err := fmt.Errorf("response has correlation id %d, want %d", got, k.correlationID)

@@ -178,16 +178,15 @@ func (c *conn) readOne(in *bufio.Reader) (CloseReason, error) {
 	if size > cfg.MaxRequestBytes {
 		return ClosedOversized, fmt.Errorf("%w: %d bytes announced, %d allowed%s", ErrTooLarge, size, cfg.MaxRequestBytes, looksLike(size))
 	}
-	if size > cfg.MaxPlainBytes {
-		c.setReadDeadline(cfg.BodyTimeout)
-		key, err := in.Peek(2)
-		if err != nil {
-			return ClosedMalformed, fmt.Errorf("a request of %d bytes ended early: %w", size, err)
-		}
-		if k := int16(binary.BigEndian.Uint16(key)); k != int16(kmsg.Produce) {
-			return ClosedOversized, fmt.Errorf("%w: %d bytes announced for %s, %d allowed%s", ErrTooLarge, size,
-				kmsg.NameForKey(k), cfg.MaxPlainBytes, looksLike(size))
-		}
+	c.setReadDeadline(cfg.BodyTimeout)
+	head, err := in.Peek(2)
+	if err != nil {
+		return ClosedMalformed, fmt.Errorf("a request of %d bytes ended early: %w", size, err)
+	}
+	key := int16(binary.BigEndian.Uint16(head))
+	if size > cfg.MaxPlainBytes && key != int16(kmsg.Produce) {
+		return ClosedOversized, fmt.Errorf("%w: %d bytes announced for %s, %d allowed%s", ErrTooLarge, size,
+			kmsg.NameForKey(key), cfg.MaxPlainBytes, looksLike(size))
 	}
 	select {
 	case c.slots <- struct{}{}:
@@ -198,17 +197,23 @@ func (c *conn) readOne(in *bufio.Reader) (CloseReason, error) {
 	if err := c.server.budget.Acquire(c.readCtx, held); err != nil {
 		return ClosedShutdown, nil
 	}
-	frame, err := c.readBody(in, int(size))
+	// Only Produce brings bytes that are worth a pool, and its handler says when it needs them no longer. What other
+	// requests hold may be looked at even after their answer, by a handler that gave one at its deadline.
+	pooled := key == int16(kmsg.Produce)
+	frame, err := readFrame(in, int(size), pooled, func() { c.setReadDeadline(cfg.BodyTimeout) })
 	if err != nil {
 		c.server.budget.Release(held)
 		return ClosedMalformed, fmt.Errorf("a request of %d bytes ended early: %w", size, err)
 	}
 
-	h, body, err := ParseRequest(frame, cfg.Versions)
+	h, body, err := ParseRequest(frame.B, cfg.Versions)
 	r := &Request{
 		Header: h, Listener: cfg.Listener, Principal: c.principal, RemoteAddr: c.net.RemoteAddr(), Body: body,
 		Received: received, ctx: c.ctx, authorizer: cfg.Authorizer, bodySize: held,
 		giveBack: c.server.budget.Release, finish: c.finish, frameSize: int64(size) + 4,
+	}
+	if pooled {
+		r.frame = frame
 	}
 	switch {
 	case errors.Is(err, ErrUnsupportedVersion) && h.Key == int16(kmsg.ApiVersions):
@@ -261,27 +266,6 @@ func (c *conn) readSize(in *bufio.Reader) (int32, error) {
 		}
 		return 0, err
 	}
-}
-
-// readStep bounds what is allocated before the bytes are there, and what must arrive within BodyTimeout.
-const readStep = 1 << 20
-
-func (c *conn) readBody(in io.Reader, size int) ([]byte, error) {
-	frame := make([]byte, 0, min(size, readStep))
-	for len(frame) < size {
-		if len(frame) == cap(frame) {
-			grown := make([]byte, len(frame), min(size, 2*cap(frame)))
-			copy(grown, frame)
-			frame = grown
-		}
-		c.setReadDeadline(c.server.cfg.BodyTimeout)
-		step := frame[len(frame):min(cap(frame), len(frame)+readStep)]
-		if _, err := io.ReadFull(in, step); err != nil {
-			return nil, err
-		}
-		frame = frame[:len(frame)+len(step)]
-	}
-	return frame, nil
 }
 
 // finish puts an answer into its place; what is ready at the head is written.

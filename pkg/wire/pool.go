@@ -135,6 +135,15 @@ func (p *Peer) Request(ctx context.Context, req kmsg.Request) (kmsg.Response, er
 	return conn.Request(ctx, req)
 }
 
+// RequestPooled is Request with an answer in a buffer that is lent, see Conn.RequestPooled.
+func (p *Peer) RequestPooled(ctx context.Context, req kmsg.Request) (resp kmsg.Response, release func(), err error) {
+	conn, err := p.Conn(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	return conn.RequestPooled(ctx, req)
+}
+
 // Conn returns the connection that works, dialing if there is none.
 func (p *Peer) Conn(ctx context.Context) (*Conn, error) {
 	if conn, err := p.current(); conn != nil || err != nil {

@@ -6,11 +6,12 @@ import (
 	"fmt"
 	"math"
 	"net"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/highwater-io/highwater/pkg/buffer"
 )
 
 // Handler gets every request that passed framing, version and decoding checks. Handle is called in the order
@@ -43,6 +44,7 @@ type Request struct {
 	authorizer Authorizer
 	answered   atomic.Bool
 	bodySize   int64
+	frame      *buffer.Buffer // what Body's bytes lie in; nil when the garbage collector has them
 	frameSize  int64
 	// giveBack returns bytes to the listener's budget, finish takes the answer; both are the connection's (or
 	// those of the request that this one was embedded in).
@@ -57,7 +59,7 @@ type Request struct {
 // outgoing is an answer on its way: prefix holds length, header and, for messages encoded whole, the body.
 type outgoing struct {
 	prefix  []byte
-	pooled  *[]byte
+	pooled  *buffer.Buffer
 	body    *Response
 	failure error
 	silent  bool
@@ -75,7 +77,7 @@ func (o *outgoing) release() {
 	o.body.release()
 	o.body = nil
 	if o.pooled != nil {
-		putBuffer(o.pooled)
+		o.pooled.Release()
 		o.pooled, o.prefix = nil, nil
 	}
 }
@@ -96,14 +98,14 @@ func (r *Request) Reply(resp kmsg.Response) {
 		panic(fmt.Sprintf("wire: %s answered by a %s", kmsg.NameForKey(r.Key), kmsg.NameForKey(resp.Key())))
 	}
 	r.take()
-	buf := getBuffer()
-	*buf = append((*buf)[:0], 0, 0, 0, 0)
-	*buf = AppendResponse(*buf, r.Header, resp)
-	out := outgoing{prefix: *buf, pooled: buf}
-	if size := int64(len(*buf)) - 4; size > math.MaxInt32 {
+	buf := buffer.Get(0)
+	buf.B = append(buf.B, 0, 0, 0, 0)
+	buf.B = AppendResponse(buf.B, r.Header, resp)
+	out := outgoing{prefix: buf.B, pooled: buf}
+	if size := int64(len(buf.B)) - 4; size > math.MaxInt32 {
 		out.failure = fmt.Errorf("response of %d bytes to %s doesn't fit a frame", size, kmsg.NameForKey(r.Key))
 	} else {
-		binary.BigEndian.PutUint32(*buf, uint32(size))
+		binary.BigEndian.PutUint32(buf.B, uint32(size))
 	}
 	r.finish(r, out)
 }
@@ -112,14 +114,14 @@ func (r *Request) Reply(resp kmsg.Response) {
 // when it was written or can't be any more.
 func (r *Request) ReplyRaw(resp *Response) {
 	r.take()
-	buf := getBuffer()
-	*buf = append((*buf)[:0], 0, 0, 0, 0)
-	*buf = appendResponseHeader(*buf, r.CorrelationID, flexibleResponseHeader(r.Key, r.Body.IsFlexible()))
-	out := outgoing{prefix: *buf, pooled: buf, body: resp}
+	buf := buffer.Get(0)
+	buf.B = append(buf.B, 0, 0, 0, 0)
+	buf.B = appendResponseHeader(buf.B, r.CorrelationID, flexibleResponseHeader(r.Key, r.Body.IsFlexible()))
+	out := outgoing{prefix: buf.B, pooled: buf, body: resp}
 	if size := out.size() - 4; size > math.MaxInt32 {
 		out.failure = fmt.Errorf("response of %d bytes to %s doesn't fit a frame", size, kmsg.NameForKey(r.Key))
 	} else {
-		binary.BigEndian.PutUint32(*buf, uint32(size))
+		binary.BigEndian.PutUint32(buf.B, uint32(size))
 	}
 	r.finish(r, out)
 }
@@ -138,10 +140,14 @@ func (r *Request) Fail(err error) {
 }
 
 // ReleaseBody says that Body is no longer needed although the answer is still to come (a produce that was
-// appended and waits for its followers), so that its bytes don't count as buffered. It may be called more
-// than once.
+// appended and waits for its followers), so that its bytes don't count as buffered and serve another request: those
+// of Body's byte slices may change from then on. It may be called more than once.
 func (r *Request) ReleaseBody() {
 	if n := atomic.SwapInt64(&r.bodySize, 0); n > 0 {
+		if r.frame != nil {
+			r.frame.Release()
+			r.frame = nil
+		}
 		r.giveBack(n)
 	}
 }
@@ -178,18 +184,5 @@ func NewRequest(ctx context.Context, h Header, body kmsg.Request, p Principal, a
 				done(append([]byte(nil), out.prefix[4:]...), nil)
 			}
 		},
-	}
-}
-
-// maxPooledBuffer keeps a rare huge answer from staying in the pool.
-const maxPooledBuffer = 1 << 20
-
-var buffers = sync.Pool{New: func() any { b := make([]byte, 0, 4096); return &b }}
-
-func getBuffer() *[]byte { return buffers.Get().(*[]byte) }
-
-func putBuffer(b *[]byte) {
-	if cap(*b) <= maxPooledBuffer {
-		buffers.Put(b)
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/highwater-io/highwater/pkg/buffer"
 )
 
 // writeLoop writes answers in order until the connection is closed or, when it drains, until the last one.
@@ -104,7 +106,7 @@ type sender struct {
 
 	parts   net.Buffers
 	gather  int64
-	scratch []*[]byte
+	scratch []*buffer.Buffer
 	corked  bool
 }
 
@@ -163,16 +165,13 @@ const copyStep = 64 << 10
 func (s *sender) fileBytes(part Segment) error {
 	for at := int64(0); at < part.Length; {
 		n := min(part.Length-at, copyStep)
-		buf := getBuffer()
+		buf := buffer.Get(int(n))
 		s.scratch = append(s.scratch, buf)
-		if int64(cap(*buf)) < n {
-			*buf = make([]byte, n)
-		}
-		*buf = (*buf)[:n]
-		if err := (Segment{File: part.File, Offset: part.Offset + at, Length: n}).readInto(*buf); err != nil {
+		buf.B = buf.B[:n]
+		if err := (Segment{File: part.File, Offset: part.Offset + at, Length: n}).readInto(buf.B); err != nil {
 			return err
 		}
-		if err := s.bytes(*buf); err != nil {
+		if err := s.bytes(buf.B); err != nil {
 			return err
 		}
 		at += n
@@ -220,7 +219,7 @@ func (s *sender) reset() {
 	clear(s.parts)
 	s.parts, s.gather = s.parts[:0], 0
 	for i, buf := range s.scratch {
-		putBuffer(buf)
+		buf.Release()
 		s.scratch[i] = nil
 	}
 	s.scratch = s.scratch[:0]

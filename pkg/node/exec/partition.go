@@ -314,7 +314,8 @@ func (p *Partition) fail(what string, err error) replication.Event {
 	return replication.DirFailed{}
 }
 
-// checkProduce refuses what a client may not write, before anybody asks who leads.
+// checkProduce refuses what a client may not write, before anybody asks who leads. The checksum is the log's to check,
+// once, as it appends.
 func (p *Partition) checkProduce(records []byte) (replication.Code, string) {
 	one, rest, h, err := batch.Next(records)
 	switch {
@@ -332,9 +333,6 @@ func (p *Partition) checkProduce(records []byte) (replication.Code, string) {
 		if ahead := h.MaxTimestamp - p.cfg.Log.WallMillis(); ahead > limit {
 			return InvalidTimestamp, fmt.Sprintf("a record's timestamp is %d ms ahead, message.timestamp.after.max.ms is %d", ahead, limit)
 		}
-	}
-	if err := batch.VerifyCRC(one, h); err != nil {
-		return batchCode(err), err.Error()
 	}
 	return replication.None, ""
 }
