@@ -21,7 +21,9 @@ func produceRequest(acks int16, records []byte) *kmsg.ProduceRequest {
 	return req
 }
 
-func recordsOf(r *Request) []byte { return r.Body.(*kmsg.ProduceRequest).Topics[0].Partitions[0].Records }
+func recordsOf(r *Request) []byte {
+	return r.Body.(*kmsg.ProduceRequest).Topics[0].Partitions[0].Records
+}
 
 func TestProducedBytesAreLentUntilTheirRelease(t *testing.T) {
 	handler := make(parked, 10)
