@@ -39,6 +39,11 @@ envtest: ## Controllers on a real API server only; FOCUS=text picks specs.
 sim: ## Simulate 1,000 schedules each of the quorum and of the ISR protocol, with power losses and mutants of their own.
 	go test -count=1 -v -timeout 30m ./pkg/sim $(SIM_ARGS)
 
+.PHONY: bench-log
+bench-log: ## Append, read, look up, roll, recover, send and flush: a table, and a failure when one allocates too much.
+	go test -count=1 -run Allocations ./pkg/log ./pkg/wire ./pkg/node/exec
+	go run ./hack/benchlog $(BENCH_ARGS)
+
 .PHONY: kafka-decode
 kafka-decode: build ## Apache Kafka's own decoder reads our metadata log, snapshots and segments (needs Java and Maven).
 	hack/kafka/verify.sh

@@ -19,16 +19,102 @@ func benchLog(b *testing.B, cfg Config) *Log {
 	return l
 }
 
-func BenchmarkAppend(b *testing.B) {
-	l := benchLog(b, Config{Settings: Settings{SegmentBytes: 256 << 20}})
-	raw := records(0, 0, 16, 1000)
-	b.SetBytes(int64(len(raw)))
+// batchSizes are of batches of records of 1000 bytes.
+var batchSizes = []struct {
+	name    string
+	records int
+}{{"1KiB", 1}, {"16KiB", 16}, {"128KiB", 128}, {"1MiB", 1024}}
+
+// appendLoop keeps the log below a size that the page cache holds.
+func appendLoop(b *testing.B, appendTo func(l *Log, raw []byte) error) {
+	for _, size := range batchSizes {
+		b.Run(size.name, func(b *testing.B) {
+			l := benchLog(b, Config{Settings: Settings{SegmentBytes: 256 << 20}})
+			raw := records(0, 0, size.records, 950)
+			b.SetBytes(int64(len(raw)))
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := appendTo(l, raw); err != nil {
+					b.Fatal(err)
+				}
+				if l.Size() > 128<<20 {
+					b.StopTimer()
+					if err := l.TruncateFully(0); err != nil {
+						b.Fatal(err)
+					}
+					b.StartTimer()
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkAppendAsLeader(b *testing.B) {
+	appendLoop(b, func(l *Log, raw []byte) error {
+		_, err := l.AppendAsLeader(raw, 0)
+		return err
+	})
+}
+
+func BenchmarkAppendAsFollower(b *testing.B) {
+	appendLoop(b, func(l *Log, raw []byte) error {
+		batch.SetBaseOffset(raw, l.EndOffset())
+		_, err := l.AppendAsFollower(raw)
+		return err
+	})
+}
+
+// BenchmarkRoll seals a segment of one batch and begins the next.
+func BenchmarkRoll(b *testing.B) {
+	l := benchLog(b, Config{})
+	raw := records(0, 0, 1, 950)
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := l.AppendAsLeader(raw, 0); err != nil {
 			b.Fatal(err)
 		}
+		if err := l.Roll(); err != nil {
+			b.Fatal(err)
+		}
+		if len(l.segments) > 500 {
+			b.StopTimer()
+			if err := l.TruncateFully(0); err != nil {
+				b.Fatal(err)
+			}
+			b.StartTimer()
+		}
 	}
+}
+
+// BenchmarkLookUp finds the batch of an offset in a log of 32 MB: index, then headers.
+func BenchmarkLookUp(b *testing.B) {
+	l := filledLog(b)
+	end := l.EndOffset()
+	b.ReportAllocs()
+	i := end
+	for b.Loop() {
+		i = (i*31 + 7) % (end - 1000)
+		c, err := l.Read(i, 1, end, true)
+		if err != nil || c.Bytes == 0 {
+			b.Fatal(c, err)
+		}
+		c.Release()
+	}
+}
+
+func filledLog(t testing.TB) *Log {
+	t.Helper()
+	l, _, err := Open(vfs.OS(), t.TempDir()+"/t-0", Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw := records(0, 0, 16, 1000)
+	for range 2000 {
+		if _, err := l.AppendAsLeader(raw, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return l
 }
 
 func BenchmarkRead(b *testing.B) {
