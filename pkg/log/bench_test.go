@@ -64,28 +64,6 @@ func BenchmarkAppendAsFollower(b *testing.B) {
 	})
 }
 
-// BenchmarkRoll seals a segment of one batch and begins the next.
-func BenchmarkRoll(b *testing.B) {
-	l := benchLog(b, Config{})
-	raw := records(0, 0, 1, 950)
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := l.AppendAsLeader(raw, 0); err != nil {
-			b.Fatal(err)
-		}
-		if err := l.Roll(); err != nil {
-			b.Fatal(err)
-		}
-		if len(l.segments) > 500 {
-			b.StopTimer()
-			if err := l.TruncateFully(0); err != nil {
-				b.Fatal(err)
-			}
-			b.StartTimer()
-		}
-	}
-}
-
 // BenchmarkLookUp finds the batch of an offset in a log of 32 MB: index, then headers.
 func BenchmarkLookUp(b *testing.B) {
 	l := filledLog(b)
