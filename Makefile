@@ -55,6 +55,15 @@ CRASH_LOG ?= -for=5m -cases=200000
 crash-log: ## Take the power away before every change of a log's disk, hundreds of thousands of times; CRASH_LOG="-for=1m -cases=10000".
 	go run ./test/crashlog $(CRASH_LOG)
 
+.PHONY: crash-log-mutants
+crash-log-mutants: ## Show that crash-log catches syncs left out, checksums not looked at, orders turned round.
+	go run ./test/crashlog -mutants $(CRASH_LOG_MUTANTS)
+
+.PHONY: kafka-data
+kafka-data: build ## Apache Kafka and our node take turns on copies of one data directory, and serve the same bytes (needs Java and Maven).
+	go build -o $(BIN)/proofs/kafka-data ./test/kafkadata
+	$(BIN)/proofs/kafka-data
+
 ##@ Build
 
 .PHONY: build

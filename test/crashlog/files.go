@@ -132,6 +132,7 @@ func checkSnapshot(raw []byte, h *history, first ident.Offset, expired bool) err
 			return fmt.Errorf("the producer snapshot has producer %d, which has not written: %+v", id, got)
 		}
 		delete(want, id)
+		got.lastControl = w.lastControl // not in the file
 		if w.txnFirst >= 0 && w.txnFirst < first || expired {
 			got.txnFirst = w.txnFirst
 		}

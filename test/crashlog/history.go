@@ -116,6 +116,7 @@ type producerState struct {
 	offsetDelta  int32
 	timestamp    int64
 	txnFirst     ident.Offset
+	lastControl  ident.Offset // of the last marker
 }
 
 // producersOf is the state that the batches below end make.
@@ -130,14 +131,14 @@ func producersOf(entries []entry, end ident.Offset) map[int64]producerState {
 		}
 		s, ok := out[e.ProducerID]
 		if !ok {
-			s = producerState{epoch: e.ProducerEpoch, lastSequence: -1, lastOffset: -1, txnFirst: -1}
+			s = producerState{epoch: e.ProducerEpoch, lastSequence: -1, lastOffset: -1, txnFirst: -1, lastControl: -1}
 		}
 		if s.epoch != e.ProducerEpoch {
 			s.epoch, s.lastSequence, s.lastOffset, s.offsetDelta = e.ProducerEpoch, -1, -1, 0
 		}
 		s.timestamp = e.MaxTimestamp
 		if e.IsControl() {
-			s.txnFirst = -1
+			s.txnFirst, s.lastControl = -1, e.LastOffset()
 		} else {
 			s.lastSequence, s.lastOffset, s.offsetDelta = e.LastSequence(), e.LastOffset(), e.LastOffsetDelta
 			if e.IsTransactional() && s.txnFirst < 0 {

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -17,7 +18,23 @@ func main() {
 	flag.Uint64Var(&p.seed, "seed", 1, "the first history")
 	flag.IntVar(&p.only, "case", 0, "play this case of the history -seed alone, and tell of it")
 	flag.IntVar(&p.workers, "workers", runtime.GOMAXPROCS(0), "histories at a time")
+	flag.Int64Var(&p.stopAfter, "stop-after", 1<<62, "stop once so many cases were played")
+	hunt := flag.Bool("mutants", false, "show that every mutant is caught, each within -within cases")
+	within := flag.Int64("within", 100_000, "how many cases a mutant may survive")
+	name := flag.String("mutant", "", "with -seed and -case: the mutant; with -mutants: only these, separated by commas")
 	flag.Parse()
+	if *hunt {
+		os.Exit(runMutants(*within, *name))
+	}
+	if *name != "" {
+		if p.mutant = mutantNamed(*name); p.mutant == nil {
+			fmt.Fprintf(os.Stderr, "crash-log: there is no mutant %q\n", *name)
+			os.Exit(2)
+		}
+		if p.mutant.file != "" {
+			os.Exit(p.playBuilt())
+		}
+	}
 	os.Exit(p.run())
 }
 
@@ -28,7 +45,29 @@ type proof struct {
 	seed     uint64
 	only     int
 	workers  int
-	stats    *stats
+	// stopAfter ends the proof early.
+	stopAfter int64
+	mutant    *mutant
+	stats     *stats
+}
+
+// playBuilt plays a case with a mutant that has to be built.
+func (p *proof) playBuilt() int {
+	dir, err := os.MkdirTemp("", "crashlog-mutant-")
+	if err == nil {
+		defer os.RemoveAll(dir)
+		var program string
+		if program, err = p.mutant.build(dir); err == nil {
+			command := exec.Command(program, fmt.Sprintf("-seed=%d", p.seed), fmt.Sprintf("-case=%d", p.only), fmt.Sprintf("-workers=%d", p.workers))
+			command.Stdout, command.Stderr = os.Stdout, os.Stderr
+			err = command.Run()
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "crash-log:", err)
+		return 1
+	}
+	return 0
 }
 
 func (p *proof) run() int {
@@ -42,8 +81,8 @@ func (p *proof) run() int {
 	var wg sync.WaitGroup
 	for range p.workers {
 		wg.Go(func() {
-			for failed.Load() == nil && time.Since(started) < p.duration {
-				if f := play(next.Add(1)-1, nil, p.stats, 0); f != nil {
+			for failed.Load() == nil && time.Since(started) < p.duration && p.stats.cases.Load() < p.stopAfter {
+				if f := play(next.Add(1)-1, p.mutant, p.stats, 0); f != nil {
 					failures.Add(1)
 					failed.CompareAndSwap(nil, f)
 				}
@@ -59,7 +98,7 @@ func (p *proof) run() int {
 		fmt.Print(f)
 		return 1
 	}
-	if missing := p.stats.missing(); len(missing) > 0 {
+	if missing := p.stats.missing(); len(missing) > 0 && p.least > 0 {
 		fmt.Printf("crash-log: MISSED: no case met %v\n", missing)
 		return 1
 	}
@@ -73,7 +112,7 @@ func (p *proof) run() int {
 
 // one plays a single case.
 func (p *proof) one() int {
-	f := play(p.seed, nil, p.stats, p.only)
+	f := play(p.seed, p.mutant, p.stats, p.only)
 	if f == nil {
 		fmt.Printf("history %d has no case %d\n", p.seed, p.only)
 		return 2

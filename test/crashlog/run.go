@@ -42,6 +42,7 @@ type part struct {
 	index         int
 	log           *log.Log
 	before, after *history     // around the step that is under way
+	written       ident.Offset // the log start that the owner has surely written down
 	startUpTo     ident.Offset // to where the step under way may move the start
 	resets        bool         // the step under way may lose everything
 	promised      ident.Offset // what was called flushed and has not been truncated since
@@ -162,6 +163,7 @@ func (r *run) start(keepAll bool) {
 		}
 		p.before, p.after = found, found
 		p.promised, p.startUpTo, p.resets = p.log.FlushedOffset(), 0, false
+		p.written = r.owner.files[log.LogStartCheckpointFile][topicIndex(i)]
 	}
 	r.unsure = false
 	r.stats.steps.add("start")

@@ -41,11 +41,11 @@ func (r *run) draw() {
 		p.expired = true
 		r.named("expire-producers", func() error { p.log.ExpireProducers(r.clock + 1<<40); return nil })
 	case k < 90:
-		r.named("checkpoint", r.owner.checkpoint)
+		r.named("checkpoint", r.written(r.owner.checkpoint))
 	case k < 93:
 		r.restart(r.rng.IntN(3) == 0)
 	default:
-		r.named("stop", r.owner.stop)
+		r.named("stop", r.written(r.owner.stop))
 		r.restartCleanly()
 	}
 }
@@ -67,7 +67,7 @@ func (r *run) value() []byte {
 func (r *run) newBatch(h *history, base ident.Offset, e ident.Epoch) []byte {
 	b := batch.NewBuilder(base, e, r.clock)
 	id := int64(r.rng.IntN(6)) // 0: not idempotent
-	state, known := producerState{lastSequence: -1, txnFirst: -1}, false
+	state, known := producerState{lastSequence: -1, txnFirst: -1, lastControl: -1}, false
 	if id > 0 {
 		state, known = producersOf(h.entries, h.end)[id]
 	}
@@ -247,6 +247,20 @@ func (r *run) retain(p *part) {
 // else that would hide, after a crash, what was written and flushed meanwhile.
 func (r *run) lowerStart(p *part, to ident.Offset) {
 	for to < r.owner.files[log.LogStartCheckpointFile][topicIndex(p.index)] {
-		r.named("lower-start", func() error { return r.owner.lowerStart(p.index, to) })
+		p.written = min(p.written, to)
+		r.named("lower-start", r.written(func() error { return r.owner.lowerStart(p.index, to) }))
+	}
+}
+
+// written notes the log starts that are written down once do has done it.
+func (r *run) written(do func() error) func() error {
+	return func() error {
+		err := do()
+		if err == nil {
+			for i, p := range r.parts {
+				p.written = r.owner.files[log.LogStartCheckpointFile][topicIndex(i)]
+			}
+		}
+		return err
 	}
 }
