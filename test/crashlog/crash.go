@@ -33,7 +33,7 @@ func (r *run) aCase(op, path string, percent int, damage bool) {
 	n := r.cases
 	rng := r.rngOf(n)
 	rng.Uint64()
-	c := &kase{settings: r.settings, mutant: r.mutant, rng: rng, expect: r.expectations(percent == 100 && !r.unsure), clock: r.clock}
+	c := &kase{settings: r.settings, mutant: r.mutant, rng: rng, expect: r.expectations(percent == 100 && !r.unsure && !damage), clock: r.clock}
 	if path != "" {
 		path = strings.TrimPrefix(path, dataDir+"/")
 	}

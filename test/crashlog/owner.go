@@ -99,9 +99,24 @@ func (o *owner) checkpoint() error {
 	return nil
 }
 
-func (o *owner) lowerStart(i int, to ident.Offset) error {
-	o.files[log.LogStartCheckpointFile][topicIndex(i)] = to
-	return log.WriteOffsetCheckpoint(o.fsys, dataDir, log.LogStartCheckpointFile, o.files[log.LogStartCheckpointFile])
+// mustLower says whether what is written down of partition i lies above to.
+func (o *owner) mustLower(i int, to ident.Offset) bool {
+	return to < max(o.files[log.LogStartCheckpointFile][topicIndex(i)], o.files[log.RecoveryPointCheckpointFile][topicIndex(i)])
+}
+
+// lower writes down that a log will be truncated to an offset, before it is. A higher start would hide what is written
+// there later, and a higher recovery point call it damaged when a crash tears it.
+func (o *owner) lower(i int, to ident.Offset) error {
+	for _, name := range []string{log.RecoveryPointCheckpointFile, log.LogStartCheckpointFile} {
+		if o.files[name][topicIndex(i)] <= to {
+			continue
+		}
+		o.files[name][topicIndex(i)] = to
+		if err := log.WriteOffsetCheckpoint(o.fsys, dataDir, name, o.files[name]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (o *owner) stop() error {

@@ -199,7 +199,7 @@ func (r *run) truncate(p *part) {
 		from = max(from, h.end-12)
 	}
 	to := from + ident.Offset(r.rng.Int64N(int64(h.end+2-from)))
-	r.lowerStart(p, to)
+	r.lower(p, h.truncated(to).end)
 	h = p.before
 	p.after = h.truncated(to)
 	if len(p.after.entries) == 0 && p.after != h {
@@ -211,7 +211,7 @@ func (r *run) truncate(p *part) {
 
 func (r *run) truncateFully(p *part) {
 	to := ident.Offset(r.rng.IntN(300))
-	r.lowerStart(p, to)
+	r.lower(p, to)
 	p.after, p.resets, p.promised = emptied(to), true, 0
 	r.named(fmt.Sprintf("truncate-fully %d to %d", p.index, to), func() error { return p.log.TruncateFully(to) })
 }
@@ -243,12 +243,11 @@ func (r *run) retain(p *part) {
 	})
 }
 
-// lowerStart has the owner write a lower log start down before the log is emptied below the one that he has written:
-// else that would hide, after a crash, what was written and flushed meanwhile.
-func (r *run) lowerStart(p *part, to ident.Offset) {
-	for to < r.owner.files[log.LogStartCheckpointFile][topicIndex(p.index)] {
+// lower has the owner write down where the log will be truncated to, as it must.
+func (r *run) lower(p *part, to ident.Offset) {
+	for r.owner.mustLower(p.index, to) {
 		p.written = min(p.written, to)
-		r.named("lower-start", r.written(func() error { return r.owner.lowerStart(p.index, to) }))
+		r.named("lower", r.written(func() error { return r.owner.lower(p.index, to) }))
 	}
 }
 

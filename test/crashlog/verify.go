@@ -38,34 +38,11 @@ func (r *run) expectations(keepAll bool) []expectation {
 	return all
 }
 
-// stale says whether the recovery point that the owner has read is one that a truncation took back. Damage below it
-// counts as corruption, whatever it is.
-func (e *expectation) stale(o *owner, i int) bool {
-	return o.files[log.RecoveryPointCheckpointFile][topicIndex(i)] > e.promised
-}
-
 // check compares partition i, just opened, with what must be there, and returns what is.
 func (e *expectation) check(o *owner, i int, rng *rand.Rand) (*history, error) {
-	l, recovery := o.logs[i], o.recoveries[i]
-	if l.Damaged() {
-		if !e.stale(o, i) {
-			return nil, fmt.Errorf("partition %d: torn writes were taken for damage: %v", i, recovery.Repairs)
-		}
-		// What a truncation had taken back is missed, and fetched again by a replica.
-		q, err := l.Quarantine()
-		if err != nil {
-			return nil, fmt.Errorf("partition %d: %w", i, err)
-		}
-		if q.To < e.floor {
-			return nil, fmt.Errorf("partition %d: %d was flushed, and is missed up to %d only", i, e.floor, q.To)
-		}
-		e.floor = min(e.floor, q.From)
-	}
-	if refill, ok := l.Refilling(); ok { // since now, or since a quarantine that power was lost in
-		e.floor = min(e.floor, refill.From)
-		if _, err := l.EndRefill(); err != nil {
-			return nil, fmt.Errorf("partition %d: %w", i, err)
-		}
+	recovery := o.recoveries[i]
+	if o.logs[i].Damaged() {
+		return nil, fmt.Errorf("partition %d: torn writes were taken for damage: %v", i, recovery.Repairs)
 	}
 	if o.clean && recovery.Repaired() {
 		return nil, fmt.Errorf("partition %d: repaired after a clean shutdown: %v", i, recovery.Repairs)
