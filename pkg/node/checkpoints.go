@@ -118,6 +118,25 @@ func (c *checkpoints) note(topic string, index int32, highWatermark, recoveryPoi
 	c.set(log.LogStartCheckpointFile, topic, index, logStart)
 }
 
+// lower writes down that a partition's log is about to end at an offset; see exec.PartitionConfig.
+func (c *checkpoints) lower(topic string, index int32, to ident.Offset) error {
+	for _, name := range []string{log.RecoveryPointCheckpointFile, log.LogStartCheckpointFile} {
+		c.mu.Lock()
+		higher := c.files[name][log.TopicIndex{Topic: topic, Index: index}] > to
+		if higher {
+			c.set(name, topic, index, to)
+		}
+		c.mu.Unlock()
+		if !higher {
+			continue
+		}
+		if err := c.writeFile(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // noteLogStart takes over where a log starts by now.
 func (c *checkpoints) noteLogStart(topic string, index int32, logStart ident.Offset) {
 	c.mu.Lock()

@@ -230,6 +230,7 @@ func (b *broker) openReplica(o *opening, progress func(bytes int64) error) (*rep
 		},
 		Cluster: b, MaxMessageBytes: int(values.MaxMessageBytes), Flush: flushPolicy(values), FlushApart: true, ScrubApart: true,
 		TimestampAfterMaxMs: values.TimestampAfterMaxMs,
+		BeforeTruncate:      func(to ident.Offset) error { return b.checkpoints.lower(o.topic, o.id.Index, to) },
 	})
 	if err != nil {
 		return nil, err

@@ -269,3 +269,30 @@ func TestRecoveryPointFollowsSealedSegmentsWithoutHoldingUpAppends(t *testing.T)
 		t.Fatalf("the directory is offline: %s", b.dir.offline())
 	}
 }
+
+func TestRecoveryPointAndStartAreLoweredBeforeATruncation(t *testing.T) {
+	fsys := vfs.NewMem()
+	if err := fsys.MkdirAll(testDataDir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	b := newTestBroker(t, fsys)
+	b.checkpoints.note("orders", 0, 9, 9, 7)
+	b.checkpoints.note("orders", 1, 9, 9, 7)
+	if err := b.checkpoints.write(); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.checkpoints.lower("orders", 0, 8); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.checkpoints.lower("orders", 1, 3); err != nil {
+		t.Fatal(err)
+	}
+	for file, want := range map[string][2]ident.Offset{
+		log.RecoveryPointCheckpointFile: {8, 3}, log.LogStartCheckpointFile: {7, 3}, log.HighWatermarkCheckpointFile: {9, 9},
+	} {
+		offsets, err := log.ReadOffsetCheckpoint(fsys, testDataDir, file)
+		if got := [2]ident.Offset{offsets[log.TopicIndex{Topic: "orders"}], offsets[log.TopicIndex{Topic: "orders", Index: 1}]}; err != nil || got != want {
+			t.Errorf("%s: %v, want %v, %v", file, got, want, err)
+		}
+	}
+}

@@ -32,6 +32,10 @@ type PartitionConfig struct {
 	MaxMessageBytes int
 	// TimestampAfterMaxMs is the topic's message.timestamp.after.max.ms; negative means no limit.
 	TimestampAfterMaxMs int64
+	// BeforeTruncate, unless nil, writes down that the log is about to end at an offset: no recovery point and no log
+	// start above it may outlive a crash. A higher recovery point would call damaged what the crash tears of the
+	// records that come there next, a higher start would hide them.
+	BeforeTruncate func(to ident.Offset) error
 }
 
 // Partition is one partition replica: its log, its core and what lies between them. It is synchronous and has no
@@ -291,6 +295,11 @@ func (p *Partition) collect(e *replication.Effects) {
 }
 
 func (p *Partition) truncate(t replication.Truncation) error {
+	if p.cfg.BeforeTruncate != nil {
+		if err := p.cfg.BeforeTruncate(t.To); err != nil {
+			return err
+		}
+	}
 	if t.Full {
 		return p.log.TruncateFully(t.To)
 	}

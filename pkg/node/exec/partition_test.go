@@ -246,6 +246,19 @@ func TestDivergedFollowerTruncatesAndAgrees(t *testing.T) {
 	b.role(2, 4, 2)
 	b.produce(1, records("2").Build())
 	a.role(2, 4, 2)
+	var told []ident.Offset
+	a.Partition.cfg.BeforeTruncate = func(to ident.Offset) error {
+		if a.Log().EndOffset() != 4 {
+			t.Errorf("told after the truncation, which left %d", a.Log().EndOffset())
+		}
+		told = append(told, to)
+		return nil
+	}
+	defer func() {
+		if len(told) != 1 || told[0] != 2 {
+			t.Errorf("truncations told of: %v", told)
+		}
+	}()
 	for range 4 {
 		asked, ok := a.NextFetch()
 		if !ok {
