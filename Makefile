@@ -59,6 +59,10 @@ crash-log: ## Take the power away before every change of a log's disk, hundreds 
 crash-log-mutants: ## Show that crash-log catches syncs left out, checksums not looked at, orders turned round.
 	go run ./test/crashlog -mutants $(CRASH_LOG_MUTANTS)
 
+.PHONY: fuzz-log
+fuzz-log: ## Fuzz every decoder of what lies on a disk, and the recovery of whole directories; FUZZTIME=30s each.
+	hack/fuzz-log.sh
+
 .PHONY: kafka-data
 kafka-data: build ## Apache Kafka and our node take turns on copies of one data directory, and serve the same bytes (needs Java and Maven).
 	go build -o $(BIN)/proofs/kafka-data ./test/kafkadata

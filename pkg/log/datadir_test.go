@@ -152,6 +152,7 @@ func FuzzSmallFiles(f *testing.F) {
 				t.Fatalf("%v, %v", table.Entries(), err)
 			}
 		}
+		_, _, _ = decodeDamage(data)
 		_, _ = decodeMetaProperties(data)
 		_, _ = decodePartitionMetadata(data)
 	})
@@ -171,4 +172,28 @@ func TestFilesOfALaterVersionAreNotTakenForDamagedOnes(t *testing.T) {
 	if _, err := ReadPartitionMetadata(fsys, "/"); !errors.Is(err, ErrLaterVersion) || errors.Is(err, ErrCorrupt) {
 		t.Errorf("partition.metadata of version 1: %v", err)
 	}
+}
+
+// FuzzCleanShutdown: whatever the mark says, it is gone once it is taken, and a mark that is not Kafka's is none.
+func FuzzCleanShutdown(f *testing.F) {
+	f.Add([]byte(`{"version":0,"brokerEpoch":7}`))
+	f.Add([]byte(`{"version":1,"brokerEpoch":7}`))
+	f.Add([]byte(``))
+	f.Add([]byte(`{"version":0,"brokerEpoch":1e99}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		m := vfs.NewMem()
+		if err := m.MkdirAll("/data", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := vfs.WriteFile(m, "/data/"+CleanShutdownFile, data, true); err != nil {
+			t.Fatal(err)
+		}
+		mark, ok, err := TakeCleanShutdown(m, "/data")
+		if err != nil || !ok && mark.BrokerEpoch != -1 || ok && mark.Version != 0 {
+			t.Fatalf("%+v, %v, %v", mark, ok, err)
+		}
+		if _, ok, err := TakeCleanShutdown(m.CrashClone(nil, 0), "/data"); ok || err != nil {
+			t.Fatalf("the mark is still there, %v", err)
+		}
+	})
 }

@@ -152,7 +152,7 @@ func (l *Log) readError(s *segment, err error) error {
 		return err
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return fmt.Errorf("log %s: %w: truncated meanwhile: %w", l.dir, ErrOffsetOutOfRange, err)
-	case errors.Is(err, batch.ErrCorrupt), errors.Is(err, batch.ErrTruncated), errors.Is(err, errFileMissing):
+	case errors.Is(err, batch.ErrCorrupt), errors.Is(err, batch.ErrTruncated), errors.Is(err, batch.ErrCompression), errors.Is(err, errFileMissing):
 		return &CorruptError{l.dir, s.base, err}
 	}
 	return fmt.Errorf("log %s: %w", l.dir, err)

@@ -154,7 +154,7 @@ func (s *segmentView) firstNotBeforeBy(f vfs.File, x *indexes, ts int64, start i
 	list := s.damage()
 	for pos := skipBad(list, from); pos < s.size; pos = skipBad(list, pos) {
 		h, err := r.at(pos)
-		if err != nil && pos == from && pos > 0 {
+		if pos == from && pos > 0 && (err != nil || h.BaseOffset > s.base+ident.Offset(mark.rel)) {
 			return TimestampOffset{}, false, errIndexWrong
 		}
 		if err != nil {

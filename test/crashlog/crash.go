@@ -164,7 +164,7 @@ func (c *kase) goOn(disk *vfs.Mem, o *owner, histories []*history) error {
 		return fmt.Errorf("stop: %w", err)
 	}
 	for i := range o.logs {
-		if err := checkFiles(disk, partitionDir(i), histories[i], c.expect[i].expired); err != nil {
+		if err := checkFiles(disk, partitionDir(i), histories[i], c.expect[i].expired || histories[i].beheaded); err != nil {
 			return fmt.Errorf("files after the stop: %w", err)
 		}
 	}

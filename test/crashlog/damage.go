@@ -102,18 +102,47 @@ func (c *kase) damaged(disk *vfs.Mem, kind string) error {
 			}
 			continue
 		}
-		if err := c.serves(l, &c.expect[i], o.recoveries[i], kind); err != nil {
+		err := c.serves(l, &c.expect[i], o.recoveries[i], kind, false)
+		if err == nil {
+			err = scrub(l)
+		}
+		if err == nil {
+			err = c.serves(l, &c.expect[i], o.recoveries[i], kind, true)
+		}
+		if err != nil {
 			return fmt.Errorf("with bits flipped in %s: partition %d, from %d to %d: %w; %v", kind, i, l.StartOffset(), l.EndOffset(), err, o.recoveries[i].Repairs)
 		}
 	}
 	return nil
 }
 
+// scrub checks all sealed segments.
+func scrub(l *log.Log) error {
+	for {
+		s := l.BeginScrub(1 << 20)
+		if s == nil {
+			return nil
+		}
+		if _, err := l.EndScrub(s, s.Run()); err != nil {
+			return fmt.Errorf("scrub: %w", err)
+		}
+	}
+}
+
 // serves reads all there is.
-func (c *kase) serves(l *log.Log, e *expectation, recovery log.Recovery, kind string) error {
+func (c *kase) serves(l *log.Log, e *expectation, recovery log.Recovery, kind string, scrubbed bool) error {
 	told := recovery.Repaired()
 	for o := l.StartOffset(); o < l.EndOffset(); {
-		next, err := c.served(l, e, o, kind)
+		strictBelow := ident.Offset(0)
+		if segments := l.Segments(); scrubbed {
+			strictBelow = segments[len(segments)-1] // the active segment is not scrubbed
+			if damage := l.Damage(); len(damage) > 0 {
+				// Nor is one that is known to be damaged.
+				i, _ := slices.BinarySearch(segments, damage[0].From+1)
+				strictBelow = min(strictBelow, segments[max(0, i-1)])
+			}
+		}
+		next, err := c.served(l, e, o, kind, strictBelow)
 		if errors.Is(err, log.ErrCorrupt) {
 			told, err = true, nil
 		}
@@ -129,7 +158,7 @@ func (c *kase) serves(l *log.Log, e *expectation, recovery log.Recovery, kind st
 }
 
 // served reads from offset o on, and returns how far what was served is right or has a checksum that tells the client.
-func (c *kase) served(l *log.Log, e *expectation, o ident.Offset, kind string) (ident.Offset, error) {
+func (c *kase) served(l *log.Log, e *expectation, o ident.Offset, kind string, strictBelow ident.Offset) (ident.Offset, error) {
 	chunk, err := l.Read(o, 1+c.rng.IntN(3000), l.EndOffset(), true)
 	if err != nil {
 		return o, err
@@ -146,19 +175,22 @@ func (c *kase) served(l *log.Log, e *expectation, o ident.Offset, kind string) (
 		if err == nil {
 			err = batch.VerifyCRC(one, h)
 		}
+		if err != nil && expected < strictBelow {
+			return o, fmt.Errorf("served after a scrub: %w", err)
+		}
 		if err != nil {
 			return max(next, expected), nil // the client sees it
 		}
-		if kind == "log" && e.sameButForItsPlace(one) {
+		if kind == "log" && expected >= strictBelow && e.sameButForItsPlace(one) {
 			// Offset and leader epoch lie outside the checksum. Only a scan compares them with what is around.
 			return max(next, expected), nil
 		}
 		// A recovery point that has come to lie too high, in a file without a checksum, has segments that a crash has torn
 		// left out of the scan.
-		if kind != "offset-checkpoint" && (h.BaseOffset > expected || h.LastOffset() < expected) {
+		if kind != "offset-checkpoint" && (h.BaseOffset > expected && !c.settings.compact || h.LastOffset() < expected) {
 			return o, fmt.Errorf("served a batch of offsets %d to %d at %d", h.BaseOffset, h.LastOffset(), expected)
 		}
-		if e.before.isPrefix([]entry{{h, one}}, 0, 0) != nil && e.after.isPrefix([]entry{{h, one}}, 0, 0) != nil {
+		if e.before.has(entry{h, one}) != nil && e.after.has(entry{h, one}) != nil {
 			return o, fmt.Errorf("served a batch at offset %d, epoch %d, that was never written there", h.BaseOffset, h.LeaderEpoch)
 		}
 		expected, rest = h.NextOffset(), after
@@ -168,8 +200,17 @@ func (c *kase) served(l *log.Log, e *expectation, o ident.Offset, kind string) (
 
 // sameButForItsPlace says whether a batch was written somewhere, but with another offset or leader epoch.
 func (e *expectation) sameButForItsPlace(raw []byte) bool {
-	same := func(w entry) bool {
-		return bytes.Equal(w.raw[8:12], raw[8:12]) && bytes.Equal(w.raw[16:], raw[16:]) && !bytes.Equal(w.raw, raw)
+	same := func(h *history, w entry) bool {
+		moved := bytes.Clone(raw)
+		batch.SetBaseOffset(moved, w.BaseOffset)
+		batch.SetLeaderEpoch(moved, w.LeaderEpoch)
+		header, err := batch.ParseHeader(moved)
+		return err == nil && !bytes.Equal(moved, raw) && h.has(entry{header, moved}) == nil
 	}
-	return slices.ContainsFunc(e.before.entries, same) || slices.ContainsFunc(e.after.entries, same)
+	for _, h := range []*history{e.before, e.after} {
+		if slices.ContainsFunc(h.entries, func(w entry) bool { return same(h, w) }) {
+			return true
+		}
+	}
+	return false
 }

@@ -139,6 +139,9 @@ func checkSnapshot(raw []byte, h *history, first ident.Offset, expired bool) err
 		if w.lastOffset < first || expired {
 			got = w
 		}
+		if w.lastOffset < h.cleaned {
+			got.timestamp = w.timestamp // of the records that compaction has left
+		}
 		if got != w {
 			return fmt.Errorf("the producer snapshot says of producer %d %+v, the batches %+v", id, got, w)
 		}

@@ -21,6 +21,10 @@ type entry struct {
 type history struct {
 	start, end ident.Offset
 	entries    []entry // without gaps up to end
+	// cleaned is the offset below which the log may have been compacted.
+	cleaned ident.Offset
+	// beheaded: the log has lost what removed records before it; a truncation to another log, cut off by a crash, may.
+	beheaded bool
 }
 
 func (h *history) appended(more []entry) *history {
@@ -44,7 +48,8 @@ func (h *history) truncated(to ident.Offset) *history {
 		return h
 	}
 	keep := sort.Search(len(h.entries), func(i int) bool { return h.entries[i].NextOffset() > to })
-	next := &history{start: h.start, end: h.entries[keep].BaseOffset, entries: h.entries[:keep:keep]}
+	// Compaction may have removed the batches right before that.
+	next := &history{start: h.start, end: h.entries[keep].BaseOffset, entries: h.entries[:keep:keep], cleaned: h.cleaned}
 	if next.end < h.start {
 		return emptied(h.start)
 	}
@@ -54,7 +59,7 @@ func (h *history) truncated(to ident.Offset) *history {
 // recovered is the part of h that a restart has found.
 func (h *history) recovered(start, end ident.Offset) *history {
 	keep := sort.Search(len(h.entries), func(i int) bool { return h.entries[i].NextOffset() > end })
-	return &history{start: start, end: end, entries: h.entries[:keep:keep]}
+	return &history{start: start, end: end, entries: h.entries[:keep:keep], cleaned: h.cleaned, beheaded: h.beheaded || end < h.cleaned}
 }
 
 func (h *history) startingAt(o ident.Offset) *history {
@@ -87,15 +92,28 @@ func (h *history) isPrefix(found []entry, start, end ident.Offset) error {
 		return fmt.Errorf("the log ends at %d, but only %d was written", end, h.end)
 	}
 	for _, f := range found {
-		want, ok := h.at(f.BaseOffset)
-		switch {
-		case !ok:
-			return fmt.Errorf("a batch at offset %d, epoch %d: none was written there", f.BaseOffset, f.LeaderEpoch)
-		case !bytes.Equal(f.raw, want.raw):
-			return fmt.Errorf("the batch at offset %d, epoch %d, is not the one that was written there in epoch %d", f.BaseOffset, f.LeaderEpoch, want.LeaderEpoch)
+		if err := h.has(f); err != nil {
+			return err
 		}
 	}
+	if h.cleaned > 0 && !h.beheaded {
+		return h.lackOnly(found, start, end)
+	}
 	return nil
+}
+
+// has says why a batch is none of the history's.
+func (h *history) has(f entry) error {
+	want, ok := h.at(f.BaseOffset)
+	switch {
+	case !ok:
+		return fmt.Errorf("a batch at offset %d, epoch %d: none was written there", f.BaseOffset, f.LeaderEpoch)
+	case bytes.Equal(f.raw, want.raw):
+		return nil
+	case f.LastOffset() < h.cleaned && isCleaned(f, want):
+		return nil
+	}
+	return fmt.Errorf("the batch at offset %d, epoch %d, is not the one that was written there in epoch %d", f.BaseOffset, f.LeaderEpoch, want.LeaderEpoch)
 }
 
 // epochs is the table that the batches of a log that starts at start say.

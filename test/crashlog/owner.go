@@ -24,7 +24,10 @@ type owner struct {
 	recoveries []log.Recovery
 }
 
-var checkpointFiles = []string{log.RecoveryPointCheckpointFile, log.LogStartCheckpointFile, log.HighWatermarkCheckpointFile}
+// cleanerCheckpoint has the offsets up to which logs are compacted.
+const cleanerCheckpoint = "cleaner-offset-checkpoint"
+
+var checkpointFiles = []string{log.RecoveryPointCheckpointFile, log.LogStartCheckpointFile, log.HighWatermarkCheckpointFile, cleanerCheckpoint}
 
 func topicIndex(i int) log.TopicIndex { return log.TopicIndex{Topic: "t", Index: int32(i)} }
 
@@ -61,9 +64,10 @@ func startOwner(fsys vfs.FS, s *settings, m *mutant) (*owner, error) {
 			recoveryPoint = 0 // nobody writes one down for a metadata log: it is scanned whole
 		}
 		l, recovery, err := log.Open(fsys, partitionDir(i), log.Config{
-			Settings:      log.Settings{SegmentBytes: s.segmentBytes, IndexIntervalBytes: s.indexInterval, IndexBytes: s.indexBytes},
+			Settings:      s.log(),
 			StartOffset:   o.files[log.LogStartCheckpointFile][topicIndex(i)],
 			RecoveryPoint: recoveryPoint,
+			CleanOffset:   o.files[cleanerCheckpoint][topicIndex(i)],
 			CleanShutdown: o.clean, StopOnCorruption: s.stopOnCorruption,
 		})
 		if err != nil {
@@ -86,6 +90,7 @@ func (o *owner) note() {
 		}
 		o.files[log.LogStartCheckpointFile][topicIndex(i)] = l.StartOffset()
 		o.files[log.HighWatermarkCheckpointFile][topicIndex(i)] = l.EndOffset()
+		o.files[cleanerCheckpoint][topicIndex(i)] = l.CleanOffset()
 	}
 }
 

@@ -47,6 +47,10 @@ type part struct {
 	resets        bool         // the step under way may lose everything
 	promised      ident.Offset // what was called flushed and has not been truncated since
 	flush         *log.PendingFlush
+	clean         *log.Clean
+	cleanErr      error
+	cleaned       bool         // clean has run
+	committed     ident.Offset // no truncation goes below, where logs are compacted
 	epoch         ident.Epoch
 	expired       bool // producers were forgotten
 }
@@ -104,6 +108,7 @@ func play(seed uint64, m *mutant, st *stats, only int) (failed *failure) {
 	for range r.settings.steps {
 		r.draw()
 	}
+	r.stopCleaning()
 	r.named("stop", r.owner.stop)
 	r.stats.histories.Add(1)
 	return nil
@@ -156,7 +161,7 @@ func (r *run) start(keepAll bool) {
 		r.fail("%v", err)
 	}
 	for i, p := range r.parts {
-		p.log, p.flush = r.owner.logs[i], nil
+		p.log, p.flush, p.clean = r.owner.logs[i], nil, nil
 		found, err := expect[i].check(r.owner, i, r.rng)
 		if err != nil {
 			r.fail("start: %v", err)

@@ -53,7 +53,7 @@ func (s *stats) missing() []string {
 	return slices.Concat(
 		s.steps.missing("start", "stop", "append-as-leader", "append-as-follower", "append-again", "flush", "flush-begin",
 			"flush-end", "roll", "truncate", "truncate-fully", "move-start", "lower", "retain", "assign-epoch",
-			"expire-producers", "checkpoint"),
+			"expire-producers", "checkpoint", "clean-begin", "clean-run", "clean-end"),
 		s.ops.missing("create", "write", "truncate", "sync", "syncdir", "remove", "rename", "mkdir", "done"),
 		s.flips.missing(flipKinds...))
 }

@@ -16,6 +16,8 @@ func (r *run) draw() {
 		r.powerIn = r.rng.IntN(6) // the power goes within this step or one of the next
 	}
 	switch k := r.rng.IntN(100); {
+	case r.settings.compact && r.rng.IntN(4) == 0:
+		r.compact(p)
 	case k < 34:
 		r.appendAsLeader(p)
 	case k < 44:
@@ -45,6 +47,7 @@ func (r *run) draw() {
 	case k < 93:
 		r.restart(r.rng.IntN(3) == 0)
 	default:
+		r.stopCleaning()
 		r.named("stop", r.written(r.owner.stop))
 		r.restartCleanly()
 	}
@@ -87,7 +90,7 @@ func (r *run) newBatch(h *history, base ident.Offset, e ident.Epoch) []byte {
 			next = batch.AddSequence(state.lastSequence, 1)
 		}
 		b.Producer(id, state.epoch, next)
-		if known && state.txnFirst >= 0 || id == 5 {
+		if known && state.txnFirst >= 0 || id == 5 && !r.settings.compact {
 			b.Transactional()
 		}
 	}
@@ -96,7 +99,11 @@ func (r *run) newBatch(h *history, base ident.Offset, e ident.Epoch) []byte {
 		if r.rng.IntN(4) > 0 {
 			key = fmt.Appendf(nil, "key-%d", r.rng.IntN(8))
 		}
-		b.AppendAt(r.clock+int64(r.rng.IntN(50)), key, r.value())
+		value := r.value()
+		if key != nil && r.rng.IntN(8) == 0 {
+			value = nil // a tombstone
+		}
+		b.AppendAt(r.clock+int64(r.rng.IntN(50)), key, value)
 	}
 	return b.Build()
 }
@@ -198,6 +205,7 @@ func (r *run) truncate(p *part) {
 	if r.rng.IntN(8) > 0 {
 		from = max(from, h.end-12)
 	}
+	from = max(from, min(p.committed, h.end))
 	to := from + ident.Offset(r.rng.Int64N(int64(h.end+2-from)))
 	r.lower(p, h.truncated(to).end)
 	h = p.before
@@ -212,6 +220,7 @@ func (r *run) truncate(p *part) {
 func (r *run) truncateFully(p *part) {
 	to := ident.Offset(r.rng.IntN(300))
 	r.lower(p, to)
+	p.committed = 0
 	p.after, p.resets, p.promised = emptied(to), true, 0
 	r.named(fmt.Sprintf("truncate-fully %d to %d", p.index, to), func() error { return p.log.TruncateFully(to) })
 }

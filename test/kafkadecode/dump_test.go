@@ -32,10 +32,10 @@ var (
 
 func script(name string) string { return filepath.Join("..", "..", "hack", "kafka", name) }
 
-// decode runs decode.sh over dir. It returns the exit status and all output.
-func decode(t *testing.T, dir string) (status int, out string) {
+// decode runs decode.sh over folders. It returns the exit status and all output.
+func decode(t *testing.T, dirs ...string) (status int, out string) {
 	t.Helper()
-	raw, err := exec.Command(script("decode.sh"), dir).CombinedOutput()
+	raw, err := exec.Command(script("decode.sh"), dirs...).CombinedOutput()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
@@ -46,9 +46,9 @@ func decode(t *testing.T, dir string) (status int, out string) {
 	return status, string(raw)
 }
 
-func mustDecode(t *testing.T, dir string) {
+func mustDecode(t *testing.T, dirs ...string) {
 	t.Helper()
-	if status, out := decode(t, dir); status != 0 {
+	if status, out := decode(t, dirs...); status != 0 {
 		t.Fatalf("Kafka's decoder complains, status %d:\n%s", status, out)
 	}
 }
