@@ -33,6 +33,10 @@ type producePart struct {
 	part    kmsg.ProduceResponseTopicPartition
 	id      ident.TopicPartition
 	hasHint bool
+
+	// What is to be appended where, until it is.
+	replica *replica
+	records []byte
 }
 
 // produce appends what it may before it returns, so that requests of one connection are appended in their order;
@@ -42,12 +46,12 @@ func (b *broker) produce(req *wire.Request) {
 	op := &produceOp{broker: b, req: req, acks: body.Acks, resp: kmsg.NewPtrProduceResponse(), remaining: 1}
 	timeout := time.Duration(body.TimeoutMillis) * time.Millisecond
 	image := b.image()
-	type work struct {
-		replica *replica
-		index   int
-		records []byte
+	partitions := 0
+	for t := range body.Topics {
+		partitions += len(body.Topics[t].Partitions)
 	}
-	var todo []work
+	op.parts = make([]producePart, 0, partitions)
+	op.resp.Topics = make([]kmsg.ProduceResponseTopic, 0, len(body.Topics))
 	for t := range body.Topics {
 		topic := &body.Topics[t]
 		answer := kmsg.NewProduceResponseTopic()
@@ -73,25 +77,43 @@ func (b *broker) produce(req *wire.Request) {
 					entry.part.ErrorCode = code.Code
 					entry.hasHint = code == kerr.NotLeaderForPartition
 				} else {
-					todo = append(todo, work{r, len(op.parts), asked.Records})
+					entry.replica, entry.records = r, asked.Records
+					op.remaining++
 				}
 			}
 			op.parts = append(op.parts, entry)
 		}
 	}
-	op.remaining += len(todo)
-	for _, w := range todo {
-		ok := w.replica.do(func(now ident.Instant, p *exec.Partition) {
-			token := w.replica.token()
-			w.replica.produces[token] = &produceWaiter{op: op, index: w.index}
-			p.Produce(now, replication.Produce{Token: token, Acks: body.Acks, Timeout: timeout}, w.records)
-		})
-		if !ok {
-			op.done(w.index, exec.Produced{Code: replication.NotLeaderOrFollower, Base: -1, LogStart: -1, LogAppendTime: -1})
+	ev := replication.Produce{Acks: body.Acks, Timeout: timeout}
+	for i := range op.parts {
+		r, records := op.parts[i].replica, op.parts[i].records
+		if r == nil {
+			continue
+		}
+		op.parts[i].replica, op.parts[i].records = nil, nil // another request's, once the body is released
+		if !r.produce(op, i, ev, records) {
+			op.done(i, exec.Produced{Code: replication.NotLeaderOrFollower, Base: -1, LogStart: -1, LogAppendTime: -1})
 		}
 	}
 	req.ReleaseBody()
 	op.finishOne()
+}
+
+// produce is do for a produce, the most frequent call: no closure.
+func (r *replica) produce(op *produceOp, index int, ev replication.Produce, records []byte) bool {
+	r.mu.Lock()
+	if r.closed {
+		r.mu.Unlock()
+		return false
+	}
+	now := r.broker.clock.now()
+	ev.Token = r.token()
+	r.produces[ev.Token] = produceWaiter{op: op, index: index}
+	r.partition.Produce(now, ev, records)
+	after := r.drain(now)
+	r.mu.Unlock()
+	r.act(after)
+	return true
 }
 
 // done takes one partition's result; it may be called from any goroutine, without locks of a replica.

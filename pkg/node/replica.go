@@ -25,7 +25,7 @@ type replica struct {
 	output    exec.Output
 	closed    bool
 	nextToken replication.Token
-	produces  map[replication.Token]*produceWaiter
+	produces  map[replication.Token]produceWaiter
 	deletes   map[replication.Token]*deleteWaiter
 	fetches   map[replication.Token]*fetchOp
 }
@@ -39,7 +39,7 @@ type produceWaiter struct {
 func newReplica(b *broker, topic, dir string, p *exec.Partition) *replica {
 	return &replica{
 		id: p.ID(), topic: topic, dir: dir, broker: b, partition: p,
-		produces: map[replication.Token]*produceWaiter{}, deletes: map[replication.Token]*deleteWaiter{}, fetches: map[replication.Token]*fetchOp{},
+		produces: map[replication.Token]produceWaiter{}, deletes: map[replication.Token]*deleteWaiter{}, fetches: map[replication.Token]*fetchOp{},
 	}
 }
 
@@ -55,8 +55,20 @@ type aftermath struct {
 }
 
 type completedProduce struct {
-	waiter *produceWaiter
+	waiter produceWaiter
 	result exec.Produced
+}
+
+var aftermaths = sync.Pool{New: func() any { return new(aftermath) }}
+
+// forget gives the memory back for another one.
+func (a *aftermath) forget() {
+	clear(a.completed)
+	clear(a.deleted)
+	clear(a.woken)
+	clear(a.facts)
+	*a = aftermath{completed: a.completed[:0], deleted: a.deleted[:0], woken: a.woken[:0], facts: a.facts[:0]}
+	aftermaths.Put(a)
 }
 
 // do calls f under the mutex and then acts on what it brought about. It returns false, without calling f, when
@@ -76,10 +88,11 @@ func (r *replica) do(f func(now ident.Instant, p *exec.Partition)) bool {
 }
 
 // drain collects the executor's output and passes on what must not be overtaken. The mutex is held.
-func (r *replica) drain(now ident.Instant) aftermath {
+func (r *replica) drain(now ident.Instant) *aftermath {
 	r.partition.Drain(now, &r.output)
 	out := &r.output
-	after := aftermath{refused: out.Refused, failed: out.Failed}
+	after := aftermaths.Get().(*aftermath)
+	after.refused, after.failed = out.Refused, out.Failed
 	deadline := ident.Never
 	if !r.closed {
 		deadline = r.partition.NextDeadline()
@@ -127,8 +140,9 @@ func (r *replica) drain(now ident.Instant) aftermath {
 	return after
 }
 
-// act runs without the mutex.
-func (r *replica) act(after aftermath) {
+// act runs without the mutex, once for each drain.
+func (r *replica) act(after *aftermath) {
+	defer after.forget()
 	for _, f := range after.facts {
 		r.broker.noteFact(r, f)
 	}

@@ -178,7 +178,9 @@ func (c *conn) readOne(in *bufio.Reader) (CloseReason, error) {
 	if size > cfg.MaxRequestBytes {
 		return ClosedOversized, fmt.Errorf("%w: %d bytes announced, %d allowed%s", ErrTooLarge, size, cfg.MaxRequestBytes, looksLike(size))
 	}
-	c.setReadDeadline(cfg.BodyTimeout)
+	if in.Buffered() < int(size) {
+		c.setReadDeadline(cfg.BodyTimeout)
+	}
 	head, err := in.Peek(2)
 	if err != nil {
 		return ClosedMalformed, fmt.Errorf("a request of %d bytes ended early: %w", size, err)
@@ -200,7 +202,11 @@ func (c *conn) readOne(in *bufio.Reader) (CloseReason, error) {
 	// Only Produce brings bytes that are worth a pool, and its handler says when it needs them no longer. What other
 	// requests hold may be looked at even after their answer, by a handler that gave one at its deadline.
 	pooled := key == int16(kmsg.Produce)
-	frame, err := readFrame(in, int(size), pooled, func() { c.setReadDeadline(cfg.BodyTimeout) })
+	frame, err := readFrame(in, int(size), pooled, func() {
+		if in.Buffered() < int(size) { // else it is there already
+			c.setReadDeadline(cfg.BodyTimeout)
+		}
+	})
 	if err != nil {
 		c.server.budget.Release(held)
 		return ClosedMalformed, fmt.Errorf("a request of %d bytes ended early: %w", size, err)

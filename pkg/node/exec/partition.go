@@ -52,8 +52,9 @@ type Partition struct {
 	records   []byte   // of the produce that is being decided
 	response  []byte   // records of the fetch response that is being used
 	fetched   [][]byte // its batches
-	flush     bool     // wanted
-	flushing  bool     // under way
+	batches   []replication.Batch
+	flush     bool // wanted
+	flushing  bool // under way
 	unflushed flushClock
 	stamps    map[replication.Token]int64 // log append times of produces that are not answered yet
 	closed    bool

@@ -77,7 +77,7 @@ func (p *Partition) HandleFetchResponse(now ident.Instant, r FetchResponse) {
 		LeaderEpoch: r.Asked.LeaderEpoch, Offset: r.Asked.Offset, LastFetchedEpoch: r.Asked.LastFetchedEpoch,
 		Code: r.Code, HighWatermark: r.HighWatermark, LeaderLogStart: r.LeaderLogStart, Diverging: r.Diverging,
 	}
-	p.fetched = p.fetched[:0]
+	p.fetched, p.batches = p.fetched[:0], p.batches[:0]
 	for rest := r.Records; len(rest) > 0; {
 		one, next, h, err := batch.Next(rest)
 		if err != nil { // a tail that is not whole is how a bounded read ends; anything else the log refuses below
@@ -87,9 +87,10 @@ func (p *Partition) HandleFetchResponse(now ident.Instant, r FetchResponse) {
 			break
 		}
 		p.fetched = append(p.fetched, one)
-		ev.Batches = append(ev.Batches, replication.Batch{Base: h.BaseOffset, End: h.NextOffset(), Epoch: h.LeaderEpoch})
+		p.batches = append(p.batches, replication.Batch{Base: h.BaseOffset, End: h.NextOffset(), Epoch: h.LeaderEpoch})
 		rest = next
 	}
+	ev.Batches = p.batches // the core keeps none of them
 	p.response = r.Records
 	p.step(now, ev)
 	p.response = nil
