@@ -128,10 +128,11 @@ func (s *producer) check(h batch.Header) (AppendInfo, bool, error) {
 			return AppendInfo{First: b.first, Last: b.last, MaxTimestamp: b.timestamp, Duplicate: true}, true, nil
 		}
 	}
-	expected := int32(0)
-	if s.n > 0 {
-		expected = batch.AddSequence(s.batches[s.n-1].lastSequence, 1)
+	if s.n == 0 {
+		// Known by the marker of its transaction alone: its batches are gone, and with them what it may go on with.
+		return AppendInfo{}, false, nil
 	}
+	expected := batch.AddSequence(s.batches[s.n-1].lastSequence, 1)
 	if h.BaseSequence != expected {
 		return AppendInfo{}, false, fmt.Errorf("%w: producer %d epoch %d: batch begins with %d, expected %d", ErrOutOfOrderSequence, s.id, s.epoch, h.BaseSequence, expected)
 	}

@@ -57,7 +57,7 @@ var mutants = []*mutant{
 	{name: "mark-removal-not-synced", mistake: "the mark of a clean shutdown is removed without a sync of its directory",
 		file: "pkg/log/datadir.go", from: "if err := fsys.SyncDir(dataDir); err != nil {", to: "if err := error(nil); err != nil {"},
 	{name: "checksum-not-checked", mistake: "recovery does not look at checksums",
-		file: "pkg/log/recover.go", from: "err = batch.VerifyCRC(raw, h)", to: "_ = raw"},
+		file: "pkg/log/check.go", from: "return batch.CheckCRC(crc, h), nil", to: "return nil, nil"},
 	{name: "index-trusted", mistake: "index entries are followed without a look at the batch they lead to",
 		file: "pkg/log/lookup.go", from: "if indexed && (err != nil || h.BaseOffset > o) {", to: "if indexed && false {"},
 	{name: "time-index-trusted", mistake: "time entries are believed without a look at the batch that they are of",
@@ -67,9 +67,9 @@ var mutants = []*mutant{
 	{name: "epochs-after-flush", mistake: "a flush tells of its offset without the leader epochs below it",
 		file: "pkg/log/flush.go", from: "if f.epochs != nil && f.number > f.syncs.epochsOf {", to: "if false {"},
 	{name: "sealed-not-flushed", mistake: "a flush syncs the last segment alone",
-		file: "pkg/log/flush.go", from: "for _, s := range f.segments {\n		if err := s.file.Sync(); err != nil {", to: "for _, s := range f.segments[max(0, len(f.segments)-1):] {\n		if err := s.file.Sync(); err != nil {"},
+		file: "pkg/log/flush.go", from: "for _, h := range f.files {", to: "for _, h := range f.files[max(0, len(f.files)-1):] {"},
 	{name: "torn-tail-left", mistake: "what a crash has torn stays in the file behind the log's end",
-		file: "pkg/log/recover.go", from: "if err := s.file.Truncate(d.pos); err != nil {", to: "if err := error(nil); err != nil {"},
+		file: "pkg/log/recover.go", from: "if err := s.file().Truncate(d.pos); err != nil {", to: "if err := error(nil); err != nil {"},
 	{name: "stale-recovery-point", mistake: "a recovery point above the log's end is forgotten at a restart",
 		file: "pkg/log/open.go", from: "if l.cfg.RecoveryPoint > end {", to: "if false {"},
 	{name: "roll-below-told", mistake: "a segment below the recovery point that the owner may have is sealed without a flush",
@@ -83,7 +83,7 @@ var mutants = []*mutant{
 	{name: "forgotten-epochs", mistake: "leader epochs that were forgotten with a start that a crash takes back stay forgotten",
 		file: "pkg/log/open.go", from: "if _, ok := l.epochs.EpochAt(l.start); !ok && l.start < end {", to: "if false {"},
 	{name: "last-removed-first", mistake: "a truncation removes the oldest segment first",
-		file: "pkg/log/truncate.go", from: "gone[i].remove()", to: "gone[len(gone)-1-i].remove()"},
+		file: "pkg/log/truncate.go", from: "l.doom(gone[i])", to: "l.doom(gone[len(gone)-1-i])"},
 }
 
 func mutantNamed(name string) *mutant {

@@ -67,6 +67,7 @@ func startOwner(fsys vfs.FS, s *settings, m *mutant) (*owner, error) {
 			Settings:      s.log(),
 			StartOffset:   o.files[log.LogStartCheckpointFile][topicIndex(i)],
 			RecoveryPoint: recoveryPoint,
+			Files:         log.NewFiles(1, 1), ChoresApart: s.choresApart, // so that nothing stays open
 			CleanOffset:   o.files[cleanerCheckpoint][topicIndex(i)],
 			CleanShutdown: o.clean, StopOnCorruption: s.stopOnCorruption,
 		})

@@ -47,6 +47,9 @@ type part struct {
 	resets        bool         // the step under way may lose everything
 	promised      ident.Offset // what was called flushed and has not been truncated since
 	flush         *log.PendingFlush
+	chores        *log.Chores
+	choresErr     error
+	choresDone    bool // chores have run
 	clean         *log.Clean
 	cleanErr      error
 	cleaned       bool         // clean has run
@@ -161,7 +164,7 @@ func (r *run) start(keepAll bool) {
 		r.fail("%v", err)
 	}
 	for i, p := range r.parts {
-		p.log, p.flush, p.clean = r.owner.logs[i], nil, nil
+		p.log, p.flush, p.clean, p.chores = r.owner.logs[i], nil, nil, nil
 		found, err := expect[i].check(r.owner, i, r.rng)
 		if err != nil {
 			r.fail("start: %v", err)

@@ -14,6 +14,8 @@ type settings struct {
 	indexBytes       int64
 	stopOnCorruption bool // as the metadata log
 	compact          bool
+	choresApart      bool
+	segmentMs        int64
 	steps            int
 	large            int // bytes of the largest value
 }
@@ -29,11 +31,13 @@ func drawSettings(rng *rand.Rand) *settings {
 		large:            []int{60, 300, 700}[rng.IntN(3)],
 	}
 	s.compact = !s.stopOnCorruption && rng.IntN(3) == 0
+	s.choresApart = rng.IntN(2) == 0
+	s.segmentMs = []int64{0, 0, 1500, 8000}[rng.IntN(4)]
 	return s
 }
 
 // log is what a log of these settings is opened with.
 func (s *settings) log() log.Settings {
-	return log.Settings{SegmentBytes: s.segmentBytes, IndexIntervalBytes: s.indexInterval, IndexBytes: s.indexBytes,
+	return log.Settings{SegmentBytes: s.segmentBytes, IndexIntervalBytes: s.indexInterval, IndexBytes: s.indexBytes, SegmentMs: s.segmentMs,
 		Compaction: log.Compaction{Enabled: s.compact, DeleteRetentionMs: 1000}}
 }

@@ -53,7 +53,8 @@ func (s *stats) missing() []string {
 	return slices.Concat(
 		s.steps.missing("start", "stop", "append-as-leader", "append-as-follower", "append-again", "flush", "flush-begin",
 			"flush-end", "roll", "truncate", "truncate-fully", "move-start", "lower", "retain", "assign-epoch",
-			"expire-producers", "checkpoint", "clean-begin", "clean-run", "clean-end"),
+			"expire-producers", "checkpoint", "clean-begin", "clean-run", "clean-end",
+			"chores-begin", "chores-run", "chores-end"),
 		s.ops.missing("create", "write", "truncate", "sync", "syncdir", "remove", "rename", "mkdir", "done"),
 		s.flips.missing(flipKinds...))
 }

@@ -18,6 +18,8 @@ func (r *run) draw() {
 	switch k := r.rng.IntN(100); {
 	case r.settings.compact && r.rng.IntN(4) == 0:
 		r.compact(p)
+	case r.settings.choresApart && (p.chores != nil && r.rng.IntN(3) == 0 || p.log.ChoresWanted() && r.rng.IntN(2) == 0):
+		r.doChores(p)
 	case k < 34:
 		r.appendAsLeader(p)
 	case k < 44:
@@ -197,6 +199,27 @@ func (r *run) flush(p *part) {
 		}
 		return err
 	})
+}
+
+// doChores goes on with what a roll or a removal has left, of which other steps may come between the parts.
+func (r *run) doChores(p *part) {
+	switch {
+	case p.chores == nil:
+		r.named("chores-begin", func() error {
+			p.chores, p.choresDone = p.log.BeginChores(), false
+			return nil
+		})
+	case !p.choresDone:
+		p.choresDone = true
+		r.named("chores-run", func() error {
+			p.choresErr = p.chores.Run()
+			return p.choresErr
+		})
+	default:
+		c := p.chores
+		p.chores = nil
+		r.named("chores-end", func() error { return p.log.EndChores(c, p.choresErr) })
+	}
 }
 
 func (r *run) truncate(p *part) {

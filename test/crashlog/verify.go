@@ -213,11 +213,7 @@ func producersAgree(l *log.Log, h *history, found []entry, expired bool) error {
 			return fmt.Errorf("the last batch of producer %d, at %d, is not known as such: %+v, %v", id, f.BaseOffset, info, err)
 		}
 	}
-	first := l.Segments()[0]
 	for id, s := range states {
-		if s.lastOffset < first && s.lastControl >= first {
-			continue // known by its marker alone, as in Kafka: as one that has not written in its epoch
-		}
 		next := batch.Header{ProducerID: id, ProducerEpoch: s.epoch, BaseSequence: batch.AddSequence(s.lastSequence, 1)}
 		if _, duplicate, err := l.Producers().Check(next); duplicate || err != nil {
 			return fmt.Errorf("producer %d can't go on after its sequence number %d, at offset %d: duplicate %v, %v", id, s.lastSequence, s.lastOffset, duplicate, err)
