@@ -14,11 +14,14 @@ import (
 func (r *run) compact(p *part) {
 	switch {
 	case p.clean == nil:
-		// Only what is flushed, committed and sealed is compacted.
-		if p.flush == nil {
+		// Only what is flushed, committed and sealed is compacted. What is committed is not truncated again.
+		if len(p.log.Segments()) < 3 {
+			r.named("roll", p.log.Roll)
+		}
+		if p.flush == nil && r.rng.IntN(3) > 0 {
 			r.named("flush", func() error { _, err := p.log.Flush(); return err })
 		}
-		p.committed = max(p.committed, p.promised-ident.Offset(r.rng.Int64N(int64(min(p.promised, 6))+1)))
+		p.committed = max(p.committed, p.before.end-ident.Offset(r.rng.Int64N(min(int64(p.before.end-p.before.start), 6)+1)))
 		r.named("clean-begin", func() (err error) {
 			p.clean, err = p.log.BeginClean(r.clock, p.committed, log.CleanOptions{Map: log.NewOffsetMap(1 << 16)})
 			p.cleaned = false
