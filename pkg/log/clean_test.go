@@ -518,6 +518,10 @@ func TestReadersMayRunBesideACompaction(t *testing.T) {
 			if c.Release(); err != nil {
 				return err
 			}
+			if now := l.EndOffset(); len(raw) == 0 && now > end {
+				end = now // what was there may have been compacted since: later records have its keys
+				continue
+			}
 			if len(raw) == 0 {
 				return fmt.Errorf("nothing to read at %d of %d", o, end)
 			}

@@ -14,6 +14,7 @@ import (
 	"github.com/highwater-io/highwater/pkg/ident"
 	"github.com/highwater-io/highwater/pkg/log"
 	"github.com/highwater-io/highwater/pkg/metadata"
+	"github.com/highwater-io/highwater/pkg/node/exec"
 	"github.com/highwater-io/highwater/pkg/nodefact"
 	"github.com/highwater-io/highwater/pkg/replication"
 	"github.com/highwater-io/highwater/pkg/topicconfig"
@@ -33,7 +34,8 @@ type broker struct {
 
 	controllers *controllerChannel
 	timers      *timers
-	flusher     *flusher
+	flusher     *replicaQueue // each log by one flush at a time, which all share who wait for it (group commit)
+	maintenance *replicaQueue // the logs' chores
 	fetchers    *fetchers
 	alterer     *alterer
 	assigner    *assigner
@@ -79,7 +81,8 @@ func newBroker(cfg Config, logger *slog.Logger, c clock, dir *logDir, incarnatio
 	if err := b.finishRemovals(); err != nil && dir.offline() == nil {
 		logger.Error("the deletion of replicas can't be finished", "dir", cfg.DataDir, "error", err)
 	}
-	b.flusher = newFlusher()
+	b.flusher = newReplicaQueue(flushWorkers, func(r *replica) { r.flush((*exec.Partition).BeginFlush) })
+	b.maintenance = newReplicaQueue(choreWorkers, (*replica).runChores)
 	b.fetchers = newFetchers(b, dialer)
 	b.alterer = newAlterer(b)
 	b.assigner = newAssigner(b)

@@ -237,7 +237,8 @@ func (b *broker) writeLogStarts() error {
 }
 
 // sealedFlushLoop flushes logs whose last flush lies before their last segment, one after the other, so that the
-// recovery points follow. It has a loop of its own: no checkpoint waits for the disk to write gigabytes.
+// recovery points follow. Chores that had to wait, for a reader to let go of a dropped segment, come up again with it. It
+// has a loop of its own: no checkpoint waits for the disk to write gigabytes.
 func (b *broker) sealedFlushLoop(ctx context.Context) {
 	every(ctx, b.cfg.Timing.CheckpointInterval, func() {
 		b.eachReplica(func(r *replica) {

@@ -2,7 +2,6 @@ package node
 
 import (
 	"math"
-	"sync"
 	"time"
 
 	"github.com/highwater-io/highwater/pkg/ident"
@@ -14,63 +13,6 @@ import (
 // flushWorkers bounds the flushes that are under way at once. Each occupies a thread while the disk works, and a disk
 // gains little from more.
 const flushWorkers = 16
-
-// flusher has logs flushed that want it: each by one flush at a time, which all share who wait for it (group commit),
-// several logs beside each other, in the order in which they asked. A worker lives while there is work.
-type flusher struct {
-	mu      sync.Mutex
-	queue   []*replica
-	queued  map[*replica]bool
-	workers int
-	stopped bool
-	running sync.WaitGroup
-}
-
-func newFlusher() *flusher { return &flusher{queued: map[*replica]bool{}} }
-
-// want has the replica's log flushed soon. The replica's mutex is held.
-func (f *flusher) want(r *replica) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.stopped || f.queued[r] {
-		return
-	}
-	f.queued[r] = true
-	f.queue = append(f.queue, r)
-	if f.workers < flushWorkers {
-		f.workers++
-		f.running.Go(f.work)
-	}
-}
-
-func (f *flusher) work() {
-	for r := f.next(); r != nil; r = f.next() {
-		r.flush((*exec.Partition).BeginFlush)
-	}
-}
-
-// next takes the replica that waits for longest; nil ends the worker.
-func (f *flusher) next() *replica {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if len(f.queue) == 0 || f.stopped {
-		f.workers--
-		return nil
-	}
-	r := f.queue[0]
-	f.queue[0] = nil
-	f.queue = f.queue[1:]
-	delete(f.queued, r) // before it begins: what is appended from then on asks anew
-	return r
-}
-
-// stop lets the flushes under way end and begins no others. Closing a log flushes it.
-func (f *flusher) stop() {
-	f.mu.Lock()
-	f.stopped = true
-	f.mu.Unlock()
-	f.running.Wait()
-}
 
 // flush does what begin, of the executor, notes. The disk works without the mutex.
 func (r *replica) flush(begin func(*exec.Partition, ident.Instant) (*log.PendingFlush, bool)) {

@@ -21,6 +21,7 @@ type nodeMetrics struct {
 	alterSeconds                       prometheus.Histogram
 	alterFailures                      prometheus.Counter
 	logFlush                           flushMetrics
+	chores                             choreMetrics
 	snapshotSeconds                    prometheus.Histogram
 	scrubbed                           prometheus.Counter
 	requests                           *prometheus.HistogramVec
@@ -47,6 +48,7 @@ func newMetrics() *nodeMetrics {
 			Buckets: prometheus.ExponentialBuckets(0.0005, 4, 9),
 		}, []string{"listener", "api"}),
 		logFlush: newFlushMetrics(),
+		chores:   newChoreMetrics(),
 		snapshotSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: "highwater", Name: "metadata_snapshot_seconds", Help: "How long writing a snapshot of the metadata took.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 4, 10),
@@ -65,7 +67,7 @@ func newMetrics() *nodeMetrics {
 	})
 	build.Set(1)
 	m.registry.MustRegister(m.snapshotSeconds, m.scrubbed)
-	m.registry.MustRegister(m.logFlush.seconds, m.logFlush.records, m.logFlush.bytes)
+	m.registry.MustRegister(m.chores.runs, m.chores.failures, m.logFlush.seconds, m.logFlush.records, m.logFlush.bytes)
 	m.registry.MustRegister(m.isrShrinks, m.isrExpands, m.isrRefused, m.alterSeconds, m.alterFailures, m.requests,
 		m.connections, m.closed, build, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

@@ -330,6 +330,7 @@ func (n *Node) closeBroker() error {
 	b.openings.stop()
 	b.removals.stop()
 	b.flusher.stop()
+	b.maintenance.stop()
 	if b.dir.offline() != nil {
 		_ = b.closeAll() // the files; there is nothing to be said of what is in them
 		return nil

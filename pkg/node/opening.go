@@ -229,6 +229,7 @@ func (b *broker) openReplica(o *opening, progress func(bytes int64) error) (*rep
 			HighWatermark: b.checkpoints.highWatermark(o.topic, o.id.Index),
 		},
 		Cluster: b, MaxMessageBytes: int(values.MaxMessageBytes), Flush: flushPolicy(values), FlushApart: true, ScrubApart: true,
+		ChoresApart:         true,
 		TimestampAfterMaxMs: values.TimestampAfterMaxMs,
 		BeforeTruncate:      func(to ident.Offset) error { return b.checkpoints.lower(o.topic, o.id.Index, to) },
 	})

@@ -66,7 +66,7 @@ func openQuorum(n *Node) (*quorum, error) {
 	q.committed.Store(int64(ident.UnknownOffset))
 	q.peers = newQuorumPeers(q)
 	opened, recovery, err := exec.OpenQuorum(exec.QuorumConfig{
-		FS: n.metadataDir, Dir: dir, Raft: config, Voters: voters,
+		FS: n.metadataDir, Dir: dir, Raft: config, Voters: voters, ChoresApart: true,
 		WallMillis: func() int64 { return time.Now().UnixMilli() },
 	})
 	if err != nil {
@@ -245,7 +245,20 @@ func (q *quorum) flushLoop(ctx context.Context) {
 		}
 		syncErr := pending.Sync()
 		q.do(func(now ident.Instant) error { return q.exec.EndFlush(now, pending, syncErr) })
+		q.runChores()
 	}
+}
+
+// runChores does what the log has left to be done.
+func (q *quorum) runChores() {
+	q.mu.Lock()
+	chores := q.exec.BeginChores()
+	q.mu.Unlock()
+	if chores == nil {
+		return
+	}
+	err := chores.Run()
+	q.do(func(ident.Instant) error { return q.exec.EndChores(chores, err) })
 }
 
 // call answers a request of another member of the quorum; a Fetch now or when there is news.

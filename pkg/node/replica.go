@@ -114,6 +114,9 @@ func (r *replica) drain(now ident.Instant) *aftermath {
 	if out.Flush {
 		r.broker.flusher.want(r)
 	}
+	if out.Chores {
+		r.broker.maintenance.want(r)
+	}
 	for _, c := range out.Completed {
 		if waiter, ok := r.produces[c.Token]; ok {
 			delete(r.produces, c.Token)

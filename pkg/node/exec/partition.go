@@ -28,6 +28,8 @@ type PartitionConfig struct {
 	FlushApart bool
 	// ScrubApart leaves the check of suspect segments to the caller (Output.Scrub), as FlushApart does flushes.
 	ScrubApart bool
+	// ChoresApart leaves the log's chores to the caller in the same way (Output.Chores); else Drain does them.
+	ChoresApart bool
 	// MaxMessageBytes is the topic's max.message.bytes; 0 means no limit.
 	MaxMessageBytes int
 	// TimestampAfterMaxMs is the topic's message.timestamp.after.max.ms; negative means no limit.
@@ -80,6 +82,8 @@ type Output struct {
 	Fetcher bool
 	// Flush: with FlushApart, call BeginFlush; none is under way.
 	Flush bool
+	// Chores: with ChoresApart, call BeginChores; none are under way.
+	Chores bool
 	// HighWatermark has moved: worth a checkpoint.
 	HighWatermark bool
 	Facts         []replication.Fact
@@ -111,6 +115,7 @@ type Produced struct {
 
 // OpenPartition opens or creates the log and makes a replica that waits for metadata.
 func OpenPartition(cfg PartitionConfig) (*Partition, log.Recovery, error) {
+	cfg.Log.ChoresApart = true
 	l, recovery, err := log.Open(cfg.FS, cfg.Dir, cfg.Log)
 	if err != nil {
 		return nil, recovery, fmt.Errorf("open the log of %s-%d: %w", cfg.Topic, cfg.ID.Index, err)
@@ -178,8 +183,8 @@ func (p *Partition) NextDeadline() ident.Instant {
 	return min(p.core.NextDeadline(), p.flushDeadline())
 }
 
-// Drain flushes the log if that is wanted (once for all that was appended since the last Drain) and moves what
-// there is for the caller into out, which is emptied first.
+// Drain flushes the log if that is wanted (once for all that was appended since the last Drain), does its chores, and
+// moves what there is for the caller into out, which is emptied first.
 func (p *Partition) Drain(now ident.Instant, out *Output) {
 	p.examineSuspects(now)
 	p.noteDamage(now)
@@ -188,6 +193,7 @@ func (p *Partition) Drain(now ident.Instant, out *Output) {
 			p.EndFlush(now, f, f.Sync())
 		}
 	}
+	p.outputs.Chores = p.chores(now)
 	p.outputs.Flush = p.flush && !p.flushing && !p.closed && p.failure == nil
 	spare := Output{Completed: out.Completed[:0], Deleted: out.Deleted[:0], Wake: out.Wake[:0], Facts: out.Facts[:0]}
 	*out, p.outputs = p.outputs, spare

@@ -23,6 +23,8 @@ type QuorumConfig struct {
 	// Voters are whom an observer asks first. A voter has them in its 0-0 checkpoint (FormatQuorum), which comes
 	// first where it is there.
 	Voters raft.VoterSet
+	// ChoresApart leaves the log's chores to the caller (BeginChores); else EndFlush does them.
+	ChoresApart bool
 	// WallMillis is the time that control records carry, in ms since 1970.
 	WallMillis func() int64
 }
@@ -79,7 +81,7 @@ type QuorumOutput struct {
 // OpenQuorum opens or makes the log, reads the vote and finds the voters. A torn tail is cut off and told in
 // Recovery; damage elsewhere is an error.
 func OpenQuorum(cfg QuorumConfig) (*Quorum, log.Recovery, error) {
-	cfg.Log.StopOnCorruption = true
+	cfg.Log.StopOnCorruption, cfg.Log.ChoresApart = true, true
 	l, recovery, err := log.Open(cfg.FS, cfg.Dir, cfg.Log)
 	if err != nil {
 		return nil, recovery, fmt.Errorf("open the metadata log: %w", err)
@@ -228,6 +230,11 @@ func (q *Quorum) EndFlush(now ident.Instant, f *log.PendingFlush, syncErr error)
 	if q.err != nil {
 		return q.err
 	}
+	if !q.cfg.ChoresApart {
+		if err := q.log.RunChores(); err != nil {
+			return q.fail("chores", err)
+		}
+	}
 	held := q.held
 	if held == nil {
 		return q.step(now, raft.FlushDone{End: end})
@@ -243,6 +250,23 @@ func (q *Quorum) EndFlush(now ident.Instant, f *log.PendingFlush, syncErr error)
 		return err
 	}
 	return q.run(now)
+}
+
+// BeginChores takes what the log has left to be done, nil when there is nothing. The caller runs it beside other calls,
+// and then calls EndChores.
+func (q *Quorum) BeginChores() *log.Chores {
+	if q.err != nil {
+		return nil
+	}
+	return q.log.BeginChores()
+}
+
+// EndChores takes the outcome of chores.
+func (q *Quorum) EndChores(c *log.Chores, runErr error) error {
+	if err := q.log.EndChores(c, runErr); err != nil && !errors.Is(err, log.ErrClosed) {
+		return q.fail("chores", err)
+	}
+	return q.err
 }
 
 // Flush does a whole flush, when one is wanted.
