@@ -11,8 +11,8 @@ import (
 	"github.com/highwater-io/highwater/pkg/ident"
 )
 
-// defaultVoterSize is the volume of a dedicated voter when the spec says nothing. A quorum at rest writes some
-// 12 MB a day, which nothing trims yet.
+// defaultVoterSize is the volume of a dedicated voter when the spec says nothing. The metadata log and
+// its snapshots stay at some 100 MiB, and more only while there is more metadata than that.
 var defaultVoterSize = resource.MustParse("1Gi")
 
 // Identity is what a claim says of the volume.

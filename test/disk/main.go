@@ -26,7 +26,7 @@ import (
 func main() {
 	p := &devcluster.Proof{Name: "e2e-disk", Ready: usable}
 	p.Run = func(ctx context.Context, p *devcluster.Proof) error {
-		return (&proof{Proof: p}).run(ctx)
+		return (&proof{Proof: p, offlines: map[int32]int{}}).run(ctx)
 	}
 	p.Main()
 }
@@ -34,6 +34,7 @@ func main() {
 type proof struct {
 	*devcluster.Proof
 	producer *workload.Producer
+	offlines map[int32]int // how often the directory of each node went
 }
 
 // volumeBytes is the size of the node's volume.

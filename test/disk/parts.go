@@ -172,6 +172,9 @@ func (p *proof) offline(ctx context.Context, v *victim, reasons ...string) error
 	if err != nil {
 		return err
 	}
+	if err := p.toldOffline(ctx, v, reason); err != nil {
+		return err
+	}
 	p.Say("  the ReplicaSet says so too, after %v", time.Since(from).Round(100*time.Millisecond))
 	return p.alive(v)
 }
@@ -218,6 +221,9 @@ func (p *proof) whole(ctx context.Context, v *victim) error {
 		}
 		return p.Healthy(ctx)
 	})
+	if err == nil {
+		err = p.toldOnline(ctx, v)
+	}
 	if err == nil {
 		p.Say("  %s is in the ISR, after %v", v.pod, time.Since(from).Round(100*time.Millisecond))
 	}
