@@ -18,6 +18,10 @@ type disks struct {
 type offlineDir struct {
 	incarnation ident.UUID
 	fact        nodefact.Fact
+	// registered is the incarnation that the metadata had when the fact came: that one, or an earlier one, for a node
+	// may lose its directory before it has registered. Any other is a later one. It is known once seen is true.
+	registered ident.UUID
+	seen       bool
 }
 
 type replicaKey struct {
@@ -33,7 +37,9 @@ func (d disks) add(node ident.NodeID, incarnation ident.UUID, f nodefact.Fact) b
 	key := replicaKey{ident.TopicPartition{Topic: f.TopicID, Index: f.Index}, node}
 	switch f.Kind {
 	case nodefact.LogDirOffline:
-		d.offline[node] = offlineDir{incarnation, f}
+		if told := d.offline[node]; told.incarnation != incarnation || !told.seen {
+			d.offline[node] = offlineDir{incarnation: incarnation, fact: f}
+		}
 	case nodefact.ReplicaDamaged:
 		before, known := d.damage[key]
 		switch {
@@ -63,17 +69,27 @@ func (b *FactBook) Began(node ident.NodeID, incarnation ident.UUID) {
 }
 
 // LogDirOffline returns what a node tells of its directory when that is offline. The committed metadata, where it is
-// known, decides whether it still holds: a node that serves in another incarnation has opened the directory anew.
+// known, decides whether it still holds: a node that serves in a later incarnation has opened the directory anew. That
+// was then the last word of the earlier one, also when the node is fenced again before it has answered in the new one.
 func (b *FactBook) LogDirOffline(image *metadata.Image, node ident.NodeID) (nodefact.Fact, bool) {
 	b.mu.Lock()
+	defer b.mu.Unlock()
 	told, has := b.disks.offline[node]
-	b.mu.Unlock()
 	if !has || image == nil {
 		return told.fact, has
 	}
 	broker, registered := image.Broker(node)
-	over := registered && broker.Active() && broker.Incarnation != told.incarnation
-	return told.fact, !over
+	switch {
+	case !registered:
+	case !told.seen:
+		told.registered = broker.Incarnation
+	case broker.Active() && broker.Incarnation != told.incarnation && broker.Incarnation != told.registered:
+		delete(b.disks.offline, node)
+		return nodefact.Fact{}, false
+	}
+	told.seen = true
+	b.disks.offline[node] = told
+	return told.fact, true
 }
 
 // Damage returns what a node told of its replica of a partition when that was damaged, the offsets being the first and

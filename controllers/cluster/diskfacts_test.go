@@ -28,26 +28,43 @@ func TestADirectoryIsOfflineUntilItsNodeServesInAnotherIncarnation(t *testing.T)
 			t.Fatal("the fact was not taken")
 		}
 	}
+	none := metadata.Empty()
 	for name, c := range map[string]struct {
-		told   func(*cluster.FactBook)
-		image  *metadata.Image
-		wanted bool
+		told   byte              // the incarnation that tells it
+		images []*metadata.Image // as they follow each other; a nil one is not known
+		wanted []bool            // after each
 	}{
-		"told before the node is fenced":            {func(b *cluster.FactBook) { tell(b, 2) }, registered(t, 2, false), true},
-		"told, and fenced":                          {func(b *cluster.FactBook) { tell(b, 2) }, registered(t, 2, true), true},
-		"told by one that has not registered yet":   {func(b *cluster.FactBook) { tell(b, 3) }, registered(t, 2, true), true},
-		"told by one that never registered":         {func(b *cluster.FactBook) { tell(b, 3) }, metadata.Empty(), true},
-		"the node serves in the next incarnation":   {func(b *cluster.FactBook) { tell(b, 2) }, registered(t, 3, false), false},
-		"the node answers in the next incarnation":  {func(b *cluster.FactBook) { tell(b, 2); b.Began(1, ident.UUID{3}) }, registered(t, 2, true), false},
-		"the connection was made anew, to the same": {func(b *cluster.FactBook) { tell(b, 2); b.Began(1, ident.UUID{2}) }, registered(t, 2, true), true},
-		"another node's":                            {func(b *cluster.FactBook) { b.Add(0, ident.UUID{2}, offline) }, registered(t, 2, true), false},
-		"the metadata is not known":                 {func(b *cluster.FactBook) { tell(b, 2) }, nil, true},
+		"told before the node is fenced":           {2, []*metadata.Image{registered(t, 2, false), registered(t, 2, true)}, []bool{true, true}},
+		"the metadata is not known yet":            {2, []*metadata.Image{nil, registered(t, 2, true)}, []bool{true, true}},
+		"told by one that never registers":         {2, []*metadata.Image{none, none}, []bool{true, true}},
+		"told while the earlier one has a session": {3, []*metadata.Image{registered(t, 2, false), registered(t, 2, true)}, []bool{true, true}},
+		"it registers without its directory":       {3, []*metadata.Image{registered(t, 2, true), registered(t, 3, true)}, []bool{true, true}},
+		"the next one serves":                      {2, []*metadata.Image{registered(t, 2, true), registered(t, 3, true), registered(t, 3, false)}, []bool{true, true, false}},
+		"the next one serves, and is fenced":       {2, []*metadata.Image{registered(t, 2, true), registered(t, 3, false), registered(t, 3, true)}, []bool{true, false, false}},
+		"the next one is the first to register":    {2, []*metadata.Image{none, registered(t, 3, false)}, []bool{true, false}},
 	} {
 		book := cluster.NewFactBook()
-		c.told(book)
-		if fact, is := book.LogDirOffline(c.image, 1); is != c.wanted || is && fact.Reason != nodefact.DiskFull {
-			t.Errorf("%s: offline %v %+v, want %v", name, is, fact, c.wanted)
+		for i, image := range c.images {
+			if i == 0 || c.wanted[i] {
+				tell(book, c.told) // a connection that is made anew reads it again
+			}
+			if fact, is := book.LogDirOffline(image, 1); is != c.wanted[i] || is && fact.Reason != nodefact.DiskFull {
+				t.Errorf("%s: after step %d offline is %v %+v, want %v", name, i, is, fact, c.wanted[i])
+			}
 		}
+	}
+	book := cluster.NewFactBook()
+	tell(book, 2)
+	if _, is := book.LogDirOffline(none, 0); is {
+		t.Error("another node's directory is offline")
+	}
+	book.Began(1, ident.UUID{2})
+	if _, is := book.LogDirOffline(registered(t, 2, true), 1); !is {
+		t.Error("a connection that was made anew took it back")
+	}
+	book.Began(1, ident.UUID{3})
+	if _, is := book.LogDirOffline(registered(t, 2, true), 1); is {
+		t.Error("the node answers in the next incarnation and has not told it")
 	}
 }
 
