@@ -91,7 +91,7 @@ func TestOffsetForTimestampEqualsBruteForce(t *testing.T) {
 
 func TestMaxTimestampIsTheFirstRecordThatHasIt(t *testing.T) {
 	l, _ := newLog(t, Config{Settings: Settings{SegmentBytes: 400}})
-	if _, ok, err := l.MaxTimestamp(); ok || err != nil {
+	if _, ok, err := l.MaxTimestamp(l.EndOffset()); ok || err != nil {
 		t.Fatalf("of an empty log: %v, %v", ok, err)
 	}
 	for o, ts := range []int64{5, 9, 7, 9, 3, 8} {
@@ -99,9 +99,42 @@ func TestMaxTimestampIsTheFirstRecordThatHasIt(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	got, ok, err := l.MaxTimestamp()
+	got, ok, err := l.MaxTimestamp(l.EndOffset())
 	if err != nil || !ok || got.Offset != 1 || got.Timestamp != 9 || got.LeaderEpoch != 0 {
 		t.Fatalf("%+v, %v, %v", got, ok, err)
+	}
+}
+
+func TestMaxTimestampEqualsBruteForceBetweenStartAndHighWatermark(t *testing.T) {
+	l, _ := newLog(t, Config{Settings: Settings{SegmentBytes: 2000, IndexIntervalBytes: 200}})
+	var times []int64
+	for i := range 30 {
+		b := batch.NewBuilder(0, -1, int64(1000+i*10))
+		for j := range 3 {
+			ts := int64(1000 + (i*37+j*11)%400*5) // up and down
+			times = append(times, ts)
+			b.AppendAt(ts, nil, value(0, ident.Offset(len(times)-1), 40))
+		}
+		if _, err := l.AppendAsLeader(b.Build(), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for start := ident.Offset(0); start <= 90; start++ {
+		if err := l.SetStartOffset(start); err != nil {
+			t.Fatal(err)
+		}
+		for below := start - start%3; below <= 90; below += 3 { // high watermarks lie between batches
+			want := ident.Offset(-1)
+			for o := start; o < below; o++ {
+				if want < 0 || times[o] > times[want] {
+					want = o
+				}
+			}
+			got, ok, err := l.MaxTimestamp(below)
+			if err != nil || ok != (want >= 0) || ok && (got.Offset != want || got.Timestamp != times[want]) {
+				t.Fatalf("from %d to %d: %+v, %v, %v; want %d", start, below, got, ok, err, want)
+			}
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package log
 import (
 	"container/list"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"sync"
@@ -267,7 +268,7 @@ func (s *segment) scanIndexes(size int64) (*indexes, error) {
 // that the last time entry is of no batch.
 func (s *segment) loadTail(f vfs.File, x *indexes) error {
 	s.maxTS, s.maxTSOffset, s.maxKnown, s.next, s.sinceIndex = -1, 0, true, s.base, 0
-	from, last := int64(0), lastTime(x)
+	from, last := int64(0), lastTime(x, s.base, math.MaxInt64)
 	if last.known {
 		s.maxTS, s.maxTSOffset = last.ts, s.base+ident.Offset(last.rel)
 		from = x.floor(last.rel)

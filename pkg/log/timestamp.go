@@ -2,6 +2,8 @@ package log
 
 import (
 	"fmt"
+	"math"
+	"sort"
 
 	"github.com/highwater-io/highwater/pkg/batch"
 	"github.com/highwater-io/highwater/pkg/ident"
@@ -22,13 +24,14 @@ type timeMark struct {
 	known, met, wrong bool
 }
 
-// lastTime is the last entry of the time index.
-func lastTime(x *indexes) timeMark {
+// lastTime is the last entry of the time index whose batch ends below an offset; base is the segment's.
+func lastTime(x *indexes, base, below ident.Offset) timeMark {
 	times := *x.times.Load()
-	if len(times) == 0 {
+	n := sort.Search(len(times), func(i int) bool { return base+ident.Offset(times[i].rel) >= below })
+	if n == 0 {
 		return timeMark{}
 	}
-	return timeMark{timeEntry: times[len(times)-1], known: true}
+	return timeMark{timeEntry: times[n-1], known: true}
 }
 
 // meet takes a batch of the segment that begins at base.
@@ -54,33 +57,72 @@ func (m *timeMark) err() error {
 // largestTimestamp returns the largest timestamp of a segment, -1 when it has none, and the last offset of the
 // first batch that has it. Safe beside the owner.
 func (s *segment) largestTimestamp(size int64) (largest int64, at ident.Offset, err error) {
+	return s.largestBetween(size, s.base, math.MaxInt64)
+}
+
+// largestBetween is largestTimestamp of the records from an offset on, in batches that end below another.
+func (s *segment) largestBetween(size int64, from, below ident.Offset) (largest int64, at ident.Offset, err error) {
 	err = s.lookUp(size, func(f vfs.File, x *indexes) error {
-		last, from := lastTime(x), int64(0)
-		if largest, at = -1, s.base; last.known {
+		// Entries of the time index tell of all records before them; those below from don't count here.
+		last, start := timeMark{}, int64(0)
+		largest, at = -1, s.base
+		if from > s.base {
+			start = x.floor(relative(s.base, from))
+		} else if last = lastTime(x, s.base, below); last.known {
 			largest, at = last.ts, s.base+ident.Offset(last.rel)
-			from = x.floor(last.rel)
+			start = x.floor(last.rel)
 		}
 		buf := lookUpBuffers.Get().(*[]byte)
 		defer lookUpBuffers.Put(buf)
 		r := headerReader{f: f, size: size, buf: *buf}
 		list := s.damage()
-		for pos := skipBad(list, from); pos < size; pos = skipBad(list, pos) {
+		for pos := skipBad(list, start); pos < size; pos = skipBad(list, pos) {
 			h, err := r.at(pos)
-			if err != nil && pos == from && pos > 0 {
+			if pos == start && pos > 0 && (err != nil || from > s.base && h.BaseOffset > from) {
 				return errIndexWrong
 			}
 			if err != nil {
 				return err
 			}
+			if h.LastOffset() >= below {
+				break
+			}
 			last.meet(s.base, h)
-			if h.MaxTimestamp > largest {
-				largest, at = h.MaxTimestamp, h.LastOffset()
+			if h.MaxTimestamp > largest && h.LastOffset() >= from {
+				ts := h.MaxTimestamp
+				if h.BaseOffset < from {
+					if ts, err = largestFrom(f, pos, h, from); err != nil {
+						return err
+					}
+				}
+				if ts > largest {
+					largest, at = ts, h.LastOffset()
+				}
 			}
 			pos += int64(h.Size())
 		}
 		return last.err()
 	})
 	return largest, at, err
+}
+
+// largestFrom returns the largest timestamp of a batch's records from an offset on; the batch's own where nobody can
+// decode them.
+func largestFrom(f vfs.File, pos int64, h batch.Header, from ident.Offset) (int64, error) {
+	raw := make([]byte, h.Size())
+	if err := readFull(f, raw, pos); err != nil {
+		return 0, err
+	}
+	largest := int64(-1)
+	for rec, err := range batch.Records(raw) {
+		if err != nil {
+			return h.MaxTimestamp, nil
+		}
+		if rec.Offset >= from {
+			largest = max(largest, rec.Timestamp)
+		}
+	}
+	return largest, nil
 }
 
 // OffsetForTimestamp returns the first record, not before the log's start, that is not older than ts. ok is
@@ -114,16 +156,17 @@ func (l *Log) OffsetForTimestamp(ts int64) (found TimestampOffset, ok bool, err 
 	return found, ok, err
 }
 
-// MaxTimestamp returns the first record that has the largest timestamp of the log (ListOffsets -3, KIP-734).
-func (l *Log) MaxTimestamp() (found TimestampOffset, ok bool, err error) {
+// MaxTimestamp returns the first record that has the largest timestamp of those from the log's start up to, but not
+// including, an offset: what lies beyond the high watermark may yet go (ListOffsets -3, KIP-734).
+func (l *Log) MaxTimestamp(below ident.Offset) (found TimestampOffset, ok bool, err error) {
 	largest := int64(-1)
 	err = l.onView(func(v *view) error {
 		for i := range v.count() {
 			s := v.at(i)
-			if s.size == 0 || s.next <= v.start {
+			if s.size == 0 || s.next <= v.start || s.base >= below {
 				continue
 			}
-			ts, _, err := s.largestTimestamp(s.size)
+			ts, _, err := s.largestBetween(s.size, v.start, below)
 			if err != nil {
 				return l.readError(s.segment, err)
 			}

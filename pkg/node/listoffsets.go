@@ -1,6 +1,8 @@
 package node
 
 import (
+	"slices"
+
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -13,12 +15,19 @@ import (
 
 // Timestamps with a meaning of their own in ListOffsets.
 const (
-	timestampLatest        = -1
-	timestampEarliest      = -2
-	timestampMax           = -3 // KIP-734
-	timestampEarliestLocal = -4 // KIP-405: all of a log is local here
-	timestampLatestTiered  = -5 // KIP-1005: nothing is tiered
+	timestampLatest                = -1
+	timestampEarliest              = -2
+	timestampMax                   = -3 // KIP-734
+	timestampEarliestLocal         = -4 // KIP-405: all of a log is local here
+	timestampLatestTiered          = -5 // KIP-1005: nothing is tiered
+	timestampEarliestPendingUpload = -6 // KIP-1023: nothing is to be uploaded
 )
+
+// timestampSince is the version of ListOffsets from which on each of them is known.
+var timestampSince = map[int64]int16{
+	timestampLatest: 1, timestampEarliest: 1, timestampMax: 7, timestampEarliestLocal: 8, timestampLatestTiered: 9,
+	timestampEarliestPendingUpload: 11,
+}
 
 // listOffsets answers where a partition begins, ends, or first has a record of some time.
 func (b *broker) listOffsets(req *wire.Request) {
@@ -30,12 +39,18 @@ func (b *broker) listOffsets(req *wire.Request) {
 		topic := kmsg.NewListOffsetsResponseTopic()
 		topic.Topic = asked.Topic
 		found, code := b.topicFor(req, wire.OpDescribe, image, false, asked.Topic, [16]byte{})
-		for _, p := range asked.Partitions {
+		for i, p := range asked.Partitions {
 			part := kmsg.NewListOffsetsResponseTopicPartition()
 			part.Partition, part.Offset, part.Timestamp, part.LeaderEpoch = p.Partition, -1, -1, -1
-			if code != nil {
+			since, special := timestampSince[p.Timestamp]
+			switch {
+			case code != nil:
 				part.ErrorCode = code.Code
-			} else {
+			case slices.ContainsFunc(asked.Partitions[:i], func(q kmsg.ListOffsetsRequestTopicPartition) bool { return q.Partition == p.Partition }):
+				part.ErrorCode = kerr.InvalidRequest.Code
+			case p.Timestamp < 0 && (!special || body.Version < since):
+				part.ErrorCode = kerr.UnsupportedVersion.Code
+			default:
 				part.ErrorCode = b.listOffset(found, p, body.ReplicaID < 0, &part)
 			}
 			topic.Partitions = append(topic.Partitions, part)
@@ -57,48 +72,46 @@ func (b *broker) listOffset(topic *metadata.Topic, asked kmsg.ListOffsetsRequest
 	}
 	core, l := r.partition.Core(), r.partition.Log()
 	_, failure := r.partition.EpochEnd(ident.Epoch(asked.CurrentLeaderEpoch), ident.UnknownEpoch)
-	first, _ := l.EpochAt(l.StartOffset())
+	start := l.StartOffset()
+	first, _ := l.EpochAt(start)
 	epoch, highWatermark, epochStart := core.LeaderEpoch(), core.HighWatermark(), core.EpochStart()
 	r.mu.Unlock()
-	switch {
-	case failure != replication.None:
+	if failure != replication.None {
 		return int16(failure)
-	case consumer && highWatermark < epochStart && asked.Timestamp != timestampEarliest && asked.Timestamp != timestampEarliestLocal:
-		// Until then the end that clients saw before the election may lie beyond it (KIP-207).
-		return kerr.OffsetNotAvailable.Code
 	}
-	end := highWatermark
+	end, available := highWatermark, highWatermark >= epochStart
 	if !consumer {
-		end = l.EndOffset()
+		end, available = l.EndOffset(), true
 	}
+	var found log.TimestampOffset
+	var ok bool
+	var err error
 	switch asked.Timestamp {
 	case timestampLatest:
-		part.Offset, part.LeaderEpoch = int64(end), int32(epoch)
+		found, ok = log.TimestampOffset{Timestamp: -1, Offset: end, LeaderEpoch: epoch}, available
 	case timestampEarliest, timestampEarliestLocal:
-		part.Offset, part.LeaderEpoch = int64(l.StartOffset()), int32(first)
-	case timestampLatestTiered:
+		part.Offset, part.LeaderEpoch = int64(start), int32(first)
+		return 0
+	case timestampLatestTiered, timestampEarliestPendingUpload:
+		return 0 // as Kafka without remote storage: no such offset
 	case timestampMax:
-		found, ok, err := l.MaxTimestamp()
-		return b.timestampAnswer(r, found, ok, err, end, part)
+		found, ok, err = l.MaxTimestamp(end)
+		ok = ok && found.Offset < end && available
 	default:
-		if asked.Timestamp < 0 {
-			return kerr.UnsupportedVersion.Code
-		}
-		found, ok, err := l.OffsetForTimestamp(asked.Timestamp)
-		return b.timestampAnswer(r, found, ok, err, end, part)
+		found, ok, err = l.OffsetForTimestamp(asked.Timestamp)
+		ok = ok && found.Offset < end
 	}
-	return 0
-}
-
-// timestampAnswer fills in a record that was found by time, if a consumer may see it already.
-func (b *broker) timestampAnswer(r *replica, found log.TimestampOffset, ok bool, err error, end ident.Offset, part *kmsg.ListOffsetsResponseTopicPartition) int16 {
 	switch {
 	case err != nil:
 		r.suspect(err)
 		b.logger.Error("a look-up by time failed", "topic", r.topic, "index", r.id.Index, "error", err)
 		return kerr.KafkaStorageError.Code
-	case ok && found.Offset < end:
+	case ok:
 		part.Offset, part.Timestamp, part.LeaderEpoch = int64(found.Offset), found.Timestamp, int32(found.LeaderEpoch)
+	case !available:
+		// Clients saw an end before the election that the high watermark has not reached again yet (KIP-207); what
+		// is not found may lie between.
+		return kerr.OffsetNotAvailable.Code
 	}
 	return 0
 }
