@@ -26,6 +26,7 @@ func Open(fsys vfs.FS, dir string, cfg Config) (*Log, Recovery, error) {
 		return nil, rec, fmt.Errorf("open log %s: %w", dir, err)
 	}
 	l := &Log{fsys: fsys, dir: dir, cfg: cfg, producers: newProducers(fsys, dir)}
+	l.producers.wall = cfg.WallMillis
 	if err := l.open(&rec); err != nil {
 		for _, s := range l.segments {
 			s.drop()

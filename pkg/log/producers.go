@@ -31,6 +31,7 @@ type Producers struct {
 	dir       string
 	byID      map[int64]*producer
 	snapshots []ident.Offset // of the snapshot files, in order
+	wall      func() int64   // Config.WallMillis
 	unsynced  []ident.Offset // of those that the next flush syncs
 	pending   []producer     // scratch of checkAll
 }
@@ -42,6 +43,7 @@ type producer struct {
 	coordinatorEpoch int32
 	txnFirst         ident.Offset // first offset of the open transaction, -1 when there is none
 	lastTimestamp    int64
+	seenMs           int64 // calendar time of its last batch here, 0 when unknown; in no snapshot
 	batches          [keptBatches]producerBatch
 	n                int
 }
@@ -158,6 +160,9 @@ func (p *Producers) update(h batch.Header, raw []byte) error {
 	if !ok {
 		p.byID[h.ProducerID] = s
 	}
+	if p.wall != nil {
+		s.seenMs = p.wall()
+	}
 	return nil
 }
 
@@ -205,11 +210,12 @@ func (s *producer) endTransaction(h batch.Header, raw []byte) error {
 }
 
 // ExpireProducers forgets the producers that wrote nothing for the log's ProducerExpirationMs and have no open
-// transaction, and returns how many. nowMs is in ms since 1970.
+// transaction, and returns how many. nowMs is in ms since 1970. Kafka goes by the records' timestamps alone; here a
+// producer that writes old ones is remembered too while it is at work.
 func (l *Log) ExpireProducers(nowMs int64) int {
 	n := 0
 	for id, s := range l.producers.byID {
-		if s.txnFirst < 0 && nowMs-s.lastTimestamp >= l.cfg.ProducerExpirationMs {
+		if s.txnFirst < 0 && nowMs-max(s.lastTimestamp, s.seenMs) >= l.cfg.ProducerExpirationMs {
 			delete(l.producers.byID, id)
 			n++
 		}

@@ -209,6 +209,42 @@ func TestTransactionMarkerEndsTheTransactionAndRaisesTheEpoch(t *testing.T) {
 	}
 }
 
+func TestProducersOutliveTheirRecords(t *testing.T) {
+	l, _ := newLog(t, Config{})
+	produce(t, l, 9, 0, 0, 2)
+	last := produce(t, l, 9, 0, 2, 2)
+	// Retention and DeleteRecords take records, not what is known of their producers (KIP-360).
+	if err := l.SetStartOffset(l.EndOffset()); err != nil {
+		t.Fatal(err)
+	}
+	if again := produce(t, l, 9, 0, 2, 2); !again.Duplicate || again.First != last.First {
+		t.Fatalf("%+v", again)
+	}
+	if _, err := l.AppendAsLeader(idempotent(9, 0, 7, 1), 0); !errors.Is(err, ErrOutOfOrderSequence) {
+		t.Fatalf("a gap in the sequence: %v", err)
+	}
+	// A log that begins anew knows nothing of them.
+	if err := l.TruncateFully(100); err != nil {
+		t.Fatal(err)
+	}
+	if info := produce(t, l, 9, 0, 7, 1); info.Duplicate || info.First != 100 || l.Producers().Len() != 1 {
+		t.Fatalf("%+v", info)
+	}
+}
+
+func TestProducerOfOldRecordsIsRememberedWhileItWrites(t *testing.T) {
+	const day = 24 * 60 * 60 * 1000
+	wall := int64(400 * day)
+	l, _ := newLog(t, Config{WallMillis: func() int64 { return wall }})
+	produce(t, l, 9, 0, 0, 2) // of times around 1000
+	if n := l.ExpireProducers(wall + day - 1); n != 0 {
+		t.Fatalf("%d producers forgotten", n)
+	}
+	if n := l.ExpireProducers(wall + day); n != 1 {
+		t.Fatalf("%d producers forgotten after a day", n)
+	}
+}
+
 func TestIdleProducersAreForgotten(t *testing.T) {
 	l, _ := newLog(t, Config{ProducerExpirationMs: 100})
 	produce(t, l, 1, 0, 0, 1)  // at 1000

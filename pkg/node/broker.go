@@ -105,7 +105,7 @@ func topicDefaults(d Defaults) topicconfig.Defaults {
 // start runs the broker's loops until ctx ends.
 func (b *broker) start(ctx context.Context, running *sync.WaitGroup) {
 	for _, loop := range []func(context.Context){
-		b.offlineLoop, b.timers.run, b.alterer.run, b.assigner.run, b.scrubber.run, b.scrubber.suspectLoop, b.lifecycle.run, b.checkpointLoop, b.sealedFlushLoop, b.retentionLoop, b.recoveryLoop,
+		b.offlineLoop, b.timers.run, b.alterer.run, b.assigner.run, b.scrubber.run, b.scrubber.suspectLoop, b.lifecycle.run, b.checkpointLoop, b.sealedFlushLoop, b.retentionLoop, b.recoveryLoop, b.producerExpirationLoop,
 	} {
 		running.Go(func() { loop(ctx) })
 	}

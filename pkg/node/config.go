@@ -116,6 +116,9 @@ type Defaults struct {
 	Flush FlushPolicy `json:"flush,omitempty"`
 	// ReplicationFactor is used for topics created with -1.
 	ReplicationFactor int16 `json:"replicationFactor,omitempty"`
+	// ProducerIDExpiration is how long a partition remembers an idempotent producer that writes nothing
+	// (producer.id.expiration.ms); a day when not set.
+	ProducerIDExpiration Duration `json:"producerIdExpiration,omitempty"`
 	// Partitions is used for topics created with -1.
 	Partitions int32 `json:"partitions,omitempty"`
 }
@@ -206,6 +209,9 @@ func LoadSharedConfig(path string) (SharedConfig, error) {
 	}
 	if shared.Defaults.ReplicationFactor == 0 {
 		shared.Defaults.ReplicationFactor = 1
+	}
+	if shared.Defaults.ProducerIDExpiration < 0 || shared.Defaults.ProducerIDExpiration > 0 && time.Duration(shared.Defaults.ProducerIDExpiration) < time.Millisecond {
+		return SharedConfig{}, fmt.Errorf("cluster configuration %s: defaults.producerIdExpiration: want 1ms or more", path)
 	}
 	if shared.Defaults.Partitions == 0 {
 		shared.Defaults.Partitions = 1

@@ -214,11 +214,12 @@ func (b *broker) openReplica(o *opening, progress func(bytes int64) error) (*rep
 	partition, recovery, err := exec.OpenPartition(exec.PartitionConfig{
 		FS: b.dir, Dir: o.dir, Topic: o.topic, ID: o.id,
 		Log: log.Config{
-			Settings:      logSettings(values),
-			WallMillis:    func() int64 { return time.Now().UnixMilli() },
-			Files:         b.files,
-			StartOffset:   b.checkpoints.logStart(o.topic, o.id.Index),
-			RecoveryPoint: recoveryPoint,
+			Settings:             logSettings(values),
+			WallMillis:           func() int64 { return time.Now().UnixMilli() },
+			Files:                b.files,
+			StartOffset:          b.checkpoints.logStart(o.topic, o.id.Index),
+			RecoveryPoint:        recoveryPoint,
+			ProducerExpirationMs: time.Duration(b.cfg.Shared.Defaults.ProducerIDExpiration).Milliseconds(),
 			// A clean stop leaves the recovery point of every log that it closed. One without was not open then, and
 			// nobody knows how it was left.
 			CleanShutdown: b.cleanStart && known,

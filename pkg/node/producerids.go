@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/highwater-io/highwater/pkg/ident"
+	"github.com/highwater-io/highwater/pkg/node/exec"
 	"github.com/highwater-io/highwater/pkg/wire"
 )
 
@@ -119,4 +122,22 @@ func (b *broker) initProducerID(req *wire.Request) {
 		return
 	}
 	req.Reply(resp)
+}
+
+// producerExpirationInterval is producer.id.expiration.check.interval.ms.
+const producerExpirationInterval = 10 * time.Minute
+
+// producerExpirationLoop has the partitions forget producers that were idle for too long.
+func (b *broker) producerExpirationLoop(ctx context.Context) {
+	every(ctx, producerExpirationInterval, func() { b.expireProducers(time.Now().UnixMilli()) })
+}
+
+func (b *broker) expireProducers(nowMs int64) {
+	forgotten := 0
+	b.eachReplica(func(r *replica) {
+		r.do(func(_ ident.Instant, p *exec.Partition) { forgotten += p.ExpireProducers(nowMs) })
+	})
+	if forgotten > 0 {
+		b.logger.Info("idle producers forgotten", "producers", forgotten)
+	}
 }
