@@ -278,6 +278,35 @@ func TestFlushPolicyIsSwitchedWhileTheTopicIsUsed(t *testing.T) {
 	c.holds("orders", acked)
 }
 
+func TestFailedFlushTakesTheLeaderOffline(t *testing.T) {
+	c := newPowerCluster(t, FlushAlways)
+	two := "2"
+	c.createTopic("orders", 1, 3, map[string]*string{"min.insync.replicas": &two})
+	c.isrIsWhole("orders")
+	acked, stop := c.produceOn("orders")
+	before, err := c.partition("orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.machines[ident.NodeID(before.Leader)].failSyncs()
+	c.eventually("another replica leads", func() error {
+		now, err := c.partition("orders")
+		if err == nil && (now.Leader < 0 || now.Leader == before.Leader) {
+			err = fmt.Errorf("leader %d ISR %v", now.Leader, now.ISR)
+		}
+		return err
+	})
+	n := acked.count()
+	c.eventually("more is acknowledged", func() error {
+		if acked.count() < n+100 {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	stop()
+	c.holds("orders", acked)
+}
+
 func TestFlushPolicyOfTopicConfigs(t *testing.T) {
 	const never = math.MaxInt64
 	for _, x := range []struct {

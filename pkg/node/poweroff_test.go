@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"sync"
+	"syscall"
 
 	"github.com/highwater-io/highwater/pkg/vfs"
 )
@@ -19,6 +20,8 @@ type machine struct {
 
 	mu  sync.RWMutex
 	off bool
+	// syncsFail has every sync of a file fail.
+	syncsFail bool
 }
 
 func newMachine(mem *vfs.Mem) *machine { return &machine{FS: mem, mem: mem} }
@@ -83,4 +86,17 @@ func (f machineFile) Truncate(size int64) error {
 	return f.m.powered(func() error { return f.File.Truncate(size) })
 }
 
-func (f machineFile) Sync() error { return f.m.powered(f.File.Sync) }
+func (f machineFile) Sync() error {
+	return f.m.powered(func() error {
+		if f.m.syncsFail {
+			return syscall.EIO
+		}
+		return f.File.Sync()
+	})
+}
+
+func (m *machine) failSyncs() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.syncsFail = true
+}
