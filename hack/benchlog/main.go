@@ -118,7 +118,7 @@ func machine() string {
 	}
 	load := ""
 	if avg, err := os.ReadFile("/proc/loadavg"); err == nil {
-		load = ", load average " + strings.Fields(string(avg))[0] + " before the run's end"
+		load = ", load average " + strings.Fields(string(avg))[0] + " at the end"
 	}
 	return fmt.Sprintf("%d cores of %s, %s, %s, files in %s%s", runtime.NumCPU(), model, kernel, runtime.Version(), os.TempDir(), load)
 }
