@@ -66,7 +66,7 @@ func offlineReason(op string, err error) string {
 		op = path.Op
 	}
 	switch {
-	case op == vfs.OpSync || op == vfs.OpSyncDir || op == vfs.OpClose:
+	case op == vfs.OpSync || op == vfs.OpSyncDir || op == vfs.OpBack || op == vfs.OpClose:
 		return nodefact.IOError
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return nodefact.DiskFull

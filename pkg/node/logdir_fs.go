@@ -143,6 +143,11 @@ func (f logDirFile) Truncate(size int64) error {
 	return f.dir.change(vfs.OpTruncate, func() error { return f.File.Truncate(size) })
 }
 
+// WriteBack is vfs.File's. Pages that can't be written then are lost as in a sync.
+func (f logDirFile) WriteBack(off, n int64) error {
+	return f.dir.change(vfs.OpBack, func() error { return f.File.WriteBack(off, n) })
+}
+
 // Sync is vfs.File's.
 func (f logDirFile) Sync() error { return f.dir.change(vfs.OpSync, f.File.Sync) }
 

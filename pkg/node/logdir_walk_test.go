@@ -25,7 +25,7 @@ import (
 // changes are the operations that change a directory.
 var changes = map[string]bool{
 	vfs.OpCreate: true, vfs.OpWrite: true, vfs.OpTruncate: true, vfs.OpSync: true, vfs.OpSyncDir: true,
-	vfs.OpRemove: true, vfs.OpRename: true, vfs.OpMkdir: true,
+	vfs.OpBack: true, vfs.OpRemove: true, vfs.OpRename: true, vfs.OpMkdir: true,
 }
 
 // faultyDisk fails the n-th change with an error, once: what is tried afterwards would succeed, and is noted.
@@ -150,7 +150,7 @@ func breakChange(t *testing.T, at int, errno syscall.Errno) {
 		t.Fatalf("%s failed and the directory is online", disk.failed)
 	}
 	want := map[syscall.Errno]string{syscall.EIO: nodefact.IOError, syscall.ENOSPC: nodefact.DiskFull, syscall.EROFS: nodefact.ReadOnly}[errno]
-	if op == vfs.OpSync || op == vfs.OpSyncDir {
+	if op == vfs.OpSync || op == vfs.OpSyncDir || op == vfs.OpBack {
 		want = nodefact.IOError
 	}
 	if failure.reason != want || !errors.Is(failure, errno) || !strings.Contains(failure.Error(), "; ") {

@@ -145,7 +145,7 @@ func (v *victim) moveIn(ctx context.Context, bytes int64, mkfs ...string) error 
 	if _, err := localkube.Signal(v.Dir, v.pod, localkube.Pause); err != nil {
 		return err
 	}
-	v.volume.at = filepath.Join(v.dir, "mnt")
+	v.at = filepath.Join(v.dir, "mnt")
 	if err := os.MkdirAll(v.at, 0o755); err != nil {
 		return err
 	}
