@@ -56,6 +56,8 @@ type Config struct {
 	// crash, instead of cutting the log there, and refuse gaps between batches. For the metadata log, where a vote
 	// rests on what was flushed, and which is never compacted.
 	StopOnCorruption bool
+	// ServeDamaged breaks a rule on purpose, for the tests of the tests: Read looks at no damage.
+	ServeDamaged bool
 }
 
 func (c Config) withDefaults() (Config, error) {

@@ -91,7 +91,11 @@ func (l *Log) read(v *view, from ident.Offset, maxBytes int64, below ident.Offse
 	if from >= below {
 		return c, nil
 	}
-	d, below := v.damageAt(from, below)
+	d, whole := v.damageAt(from, below)
+	if l.cfg.ServeDamaged {
+		d, whole = nil, below
+	}
+	below = whole
 	if d != nil {
 		return c, fmt.Errorf("log %s: %w: %s", l.dir, ErrCorrupt, d)
 	}

@@ -16,6 +16,7 @@ const (
 	StaleResponseUsed               // a fetch response of another epoch or position is used
 	DivergenceIgnored               // DivergingEpoch is not followed
 	QuarantineInISR                 // damaged records have the log cut while the replica is in the ISR
+	DamageServed                    // what follows known damage is served in its place, without a word (the log's part)
 	RejoinDamaged                   // a replica says that it is whole though its records are damaged
 	LatestBeforeEpochStart          // ListOffsets answers before the high watermark has reached the epoch's start
 	AckBeforeFlush                  // flush: Always, but the leader counts what it has only appended

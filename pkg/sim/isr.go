@@ -53,6 +53,7 @@ type ISRCounts struct {
 	Truncations, Resets                  int // of followers' logs: the end cut off; begun anew at the leader's start
 	DiskErrors, Retentions, MinISRs      int // faults and changes of configuration
 	Blackouts, Switches                  int // losses of all machines at once; of the flush policy
+	Rots, Damages, Quarantines, Refills  int // bits flipped; found; logs cut for it; made whole again
 }
 
 const (
@@ -90,6 +91,7 @@ type isrSim struct {
 	// quietUntil is when producers go on; they are not to write before.
 	quietUntil ident.Instant
 	flush      isrFlush
+	rotten     *isrRot // nil: all records are whole
 }
 
 // RunISR plays one seed: three nodes with the shipping executors and cores on simulated disks, the shipping
@@ -188,7 +190,7 @@ func (s *isrSim) heal() {
 // atRest says whether everything is in order again.
 func (s *isrSim) atRest() bool {
 	p := s.ctl.partition()
-	if p == nil || p.Leader == ident.NoNode || len(p.ISR) != 3 {
+	if p == nil || p.Leader == ident.NoNode || len(p.ISR) != 3 || s.rotten != nil || slices.Contains(p.Directories, ident.LostDirectory) {
 		return false
 	}
 	for _, pr := range s.producers {
@@ -202,13 +204,17 @@ func (s *isrSim) atRest() bool {
 			return false
 		}
 	}
-	return !slices.ContainsFunc(s.consumers, func(c *isrConsumer) bool { return c.offset != end })
+	return !slices.ContainsFunc(s.consumers, func(c *isrConsumer) bool { return c.offset != end }) && s.identical()
 }
 
 func (s *isrSim) describe() string {
 	text := ""
 	if p := s.ctl.partition(); p != nil {
 		text = fmt.Sprintf("; controller: leader %d le %d pe %d ISR %v", p.Leader, p.LeaderEpoch, p.PartitionEpoch, p.ISR)
+		text += fmt.Sprintf(" directories %v", p.Directories)
+	}
+	if s.rotten != nil {
+		text += fmt.Sprintf("; node %d is rotten, known %v", s.rotten.node.id, s.rotten.known)
 	}
 	for _, n := range s.nodes {
 		if text += fmt.Sprintf("; node %d up %v", n.id, n.up); n.part != nil {
@@ -227,8 +233,14 @@ func (s *isrSim) describe() string {
 
 // metadataOf turns the controller's state into the event of the core.
 func metadataOf(p *metadata.Partition, minISR int) replication.MetadataChanged {
+	var lost []ident.NodeID
+	for _, id := range p.Replicas {
+		if lostIn(p, id) {
+			lost = append(lost, id)
+		}
+	}
 	return replication.MetadataChanged{
 		Leader: p.Leader, LeaderEpoch: p.LeaderEpoch, PartitionEpoch: p.PartitionEpoch,
-		Replicas: p.Replicas, ISR: p.ISR, MinISR: minISR,
+		Replicas: p.Replicas, ISR: p.ISR, Lost: lost, MinISR: minISR,
 	}
 }

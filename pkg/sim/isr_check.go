@@ -1,10 +1,12 @@
 package sim
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/highwater-io/highwater/pkg/batch"
 	"github.com/highwater-io/highwater/pkg/ident"
+	"github.com/highwater-io/highwater/pkg/log"
 	"github.com/highwater-io/highwater/pkg/metadata"
 	"github.com/highwater-io/highwater/pkg/replication"
 )
@@ -67,7 +69,9 @@ func (c *isrChecker) gone(n *isrNode) { delete(c.logs, n.id) }
 func (c *isrChecker) stepped(n *isrNode) {
 	l := c.logs[n.id]
 	core := n.part.Core()
-	c.follow(n, l)
+	if !c.follow(n, l) {
+		return // it is about to find out that it is damaged
+	}
 	if core.Role() != l.role || core.LeaderEpoch() != l.epoch {
 		l.role, l.epoch, l.hw = core.Role(), core.LeaderEpoch(), core.HighWatermark()
 		c.s.w.Trace("node %d is %v in epoch %d, end %d, high watermark %d", n.id, l.role, l.epoch, len(l.entries), l.hw)
@@ -94,7 +98,8 @@ func (c *isrChecker) stepped(n *isrNode) {
 }
 
 // follow reads what is new in a node's log.
-func (c *isrChecker) follow(n *isrNode, l *isrLog) {
+// It says false when that waits for the node to find out that something of it is damaged.
+func (c *isrChecker) follow(n *isrNode, l *isrLog) bool {
 	end := int(n.end())
 	if end < len(l.entries) {
 		c.s.counts.Truncations++
@@ -106,39 +111,53 @@ func (c *isrChecker) follow(n *isrNode, l *isrLog) {
 		// Reset, or opened after retention. What it does not show is taken as what it was.
 		if start > len(c.truth) {
 			c.s.fail("node %d: log starts at %d, committed are %d records", n.id, start, len(c.truth))
-			return
+			return true
 		}
 		l.entries = append(append(l.entries[:0:0], c.truth[:start]...), l.entries[min(start, len(l.entries)):]...)
 		l.agrees = start
 	}
 	c.logStart = max(c.logStart, n.part.Log().StartOffset())
-	for len(l.entries) < end {
+	for len(l.entries) < end && c.s.violation == "" {
 		chunk, err := n.part.Log().Read(ident.Offset(len(l.entries)), 1<<20, ident.Offset(end), true)
+		if rotten := c.s.rotten != nil && c.s.rotten.node == n; rotten && errors.Is(err, log.ErrCorrupt) {
+			if !c.damage(n, l) {
+				return false
+			}
+			continue
+		}
 		if err != nil {
 			c.s.fail("node %d: read at %d: %v", n.id, len(l.entries), err)
-			return
+			return true
 		}
 		data, err := chunk.AppendTo(nil)
 		chunk.Release()
 		if err != nil || len(data) == 0 {
 			c.s.fail("node %d: read at %d of %d: %d bytes, %v", n.id, len(l.entries), end, len(data), err)
-			return
+			return true
 		}
-		c.parse(n, l, data)
+		if !c.parse(n, l, data) {
+			c.damage(n, l)
+			return false
+		}
 	}
+	return true
 }
 
-func (c *isrChecker) parse(n *isrNode, l *isrLog, data []byte) {
+// parse says false where it meets a batch that the node does not know to be damaged.
+func (c *isrChecker) parse(n *isrNode, l *isrLog, data []byte) bool {
 	for len(data) > 0 {
 		one, rest, h, err := batch.Next(data)
+		if err == nil && c.s.rotten != nil && c.s.rotten.node == n && batch.VerifyCRC(one, h) != nil {
+			return false
+		}
 		if err != nil {
 			c.s.fail("node %d: batch: %v", n.id, err)
-			return
+			return true
 		}
 		for r, err := range batch.Records(one) {
 			if err != nil || int(r.Offset) != len(l.entries) {
 				c.s.fail("node %d: record at offset %d, want %d: %v", n.id, r.Offset, len(l.entries), err)
-				return
+				return true
 			}
 			e := isrEntry{value: string(r.Value), epoch: h.LeaderEpoch, before: -1}
 			if i := len(l.entries); i > 0 {
@@ -149,6 +168,7 @@ func (c *isrChecker) parse(n *isrNode, l *isrLog, data []byte) {
 		}
 		data = rest
 	}
+	return true
 }
 
 // logMatching: the same offset and epoch hold the same record after the same epoch, everywhere and for ever.
@@ -271,12 +291,15 @@ func (c *isrChecker) committed(before, p *metadata.Partition) {
 		if p.LeaderEpoch < before.LeaderEpoch || p.PartitionEpoch <= before.PartitionEpoch {
 			c.s.fail("epochs went from %d/%d to %d/%d", before.LeaderEpoch, before.PartitionEpoch, p.LeaderEpoch, p.PartitionEpoch)
 		}
-		if p.Leader != ident.NoNode && p.LeaderEpoch != before.LeaderEpoch && !slices.Contains(before.ISR, p.Leader) {
+		// Whoever joins a leader whose records are damaged takes over with the same record.
+		alone := len(before.ISR) == 1 && lostIn(before, before.ISR[0])
+		if p.Leader != ident.NoNode && p.LeaderEpoch != before.LeaderEpoch && !slices.Contains(before.ISR, p.Leader) && !alone {
 			c.s.fail("leader %d was not in the ISR %v", p.Leader, before.ISR)
 		}
 	}
+	c.returns(before, p)
 	for _, n := range c.s.nodes {
-		if l := c.logs[n.id]; l != nil {
+		if l := c.logs[n.id]; l != nil && !n.examining {
 			c.complete(n, l)
 		}
 	}
@@ -294,11 +317,20 @@ func (c *isrChecker) acknowledged(n *isrNode, base ident.Offset, values []string
 
 // read: whatever a consumer reads is committed, and so never retracted.
 func (c *isrChecker) read(n *isrNode, from ident.Offset, records []byte) {
+	if _, _, h, err := batch.Next(records); err == nil && h.BaseOffset > from {
+		c.s.fail("a consumer asked node %d for offset %d and was given what begins at %d", n.id, from, h.BaseOffset)
+	}
 	for len(records) > 0 {
-		one, rest, _, err := batch.Next(records)
+		one, rest, h, err := batch.Next(records)
 		if err != nil {
 			c.s.fail("node %d: consumer's batch: %v", n.id, err)
 			return
+		}
+		if r := c.s.rotten; r != nil && r.node == n && batch.VerifyCRC(one, h) != nil {
+			if n.part != nil && slices.ContainsFunc(n.part.Log().Damage(), func(d log.Damage) bool { return h.BaseOffset >= d.From && h.BaseOffset < d.To }) {
+				c.s.fail("node %d serves offset %d, which it knows to be damaged", n.id, h.BaseOffset)
+			}
+			return // the client sees it, and asks again
 		}
 		for r, err := range batch.Records(one) {
 			if at := int(r.Offset); err != nil || at >= len(c.truth) || c.truth[at].value != string(r.Value) {

@@ -35,7 +35,7 @@ func (s *isrSim) fault() {
 		s.switchFlush()
 		return
 	}
-	switch s.w.Rand.IntN(14) {
+	switch s.w.Rand.IntN(17) {
 	case 0, 1, 2:
 		switch {
 		case s.flushCounts() && s.w.Chance(100):
@@ -70,6 +70,8 @@ func (s *isrSim) fault() {
 		}
 	case 12:
 		s.ctl.setMinISR()
+	case 13, 14, 15:
+		s.rot(n)
 	default:
 		s.w.Trace("links heal")
 		s.net.Heal()
@@ -175,7 +177,7 @@ func (s *isrSim) allWell() bool {
 			return false
 		}
 	}
-	return len(p.ISR) == 3 && s.ctl.allActive() && !slices.ContainsFunc(s.nodes, func(n *isrNode) bool {
+	return len(p.ISR) == 3 && s.rotten == nil && s.ctl.allActive() && !slices.ContainsFunc(s.nodes, func(n *isrNode) bool {
 		return !n.up || n.paused || n.broken || n.part == nil || !s.check.registered(n)
 	})
 }

@@ -26,6 +26,9 @@ func TestISRMutantsAreCaught(t *testing.T) {
 		{"acknowledged before the flush", replication.AckBeforeFlush, 1000, FlushAlways},
 		{"fetching on before the flush", replication.FetchBeforeFlush, 1000, FlushAlways},
 		{"switching flush: Always on has no effect", replication.FlushSwitchIgnored, 1000, FlushSwitched},
+		{"a damaged log cut while in the ISR", replication.QuarantineInISR, 1000, ""},
+		{"a damaged replica that says it is whole", replication.RejoinDamaged, 1000, ""},
+		{"known damage passed over in silence", replication.DamageServed, 1000, ""},
 		{"latest offset before the epoch start", replication.LatestBeforeEpochStart, 1000, ""},
 	} {
 		t.Run(m.name, func(t *testing.T) {

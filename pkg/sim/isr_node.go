@@ -34,6 +34,11 @@ type isrNode struct {
 	image       *metadata.Image
 	broken      bool         // the disk takes no more
 	checkpoint  ident.Offset // the high watermark that was saved last
+	// recoveryPoint is what was flushed of the log, as far as its checkpoint says.
+	recoveryPoint ident.Offset
+	passes        int  // scrubs of the whole log
+	assigning     bool // a directory is being told to the controller
+	examining     bool // a suspect segment will be looked at
 
 	part     *exec.Partition
 	out      exec.Output
@@ -69,11 +74,12 @@ func (n *isrNode) start() {
 	n.life++
 	n.incarnation = ident.UUID{0: byte(n.id), 1: byte(n.life), 2: byte(n.life >> 8), 3: 1}
 	n.brokerEpoch, n.image, n.part = -1, nil, nil
-	n.fetching, n.broken = false, false
+	n.fetching, n.broken, n.assigning, n.examining = false, false, false, false
 	n.produces, n.parked = map[replication.Token]func(exec.Produced){}, map[replication.Token]isrParked{}
 	n.s.w.Trace("node %d starts life %d", n.id, n.life)
 	n.register()
 	n.saveCheckpoint()
+	n.scrub()
 }
 
 // kill ends the process; its page cache stays.
@@ -212,7 +218,7 @@ func (n *isrNode) learn(image *metadata.Image) {
 func (n *isrNode) open() bool {
 	part, recovery, err := exec.OpenPartition(exec.PartitionConfig{
 		FS: vfs.Inject(n.fs, n.fault), Dir: "/data/" + isrTopic + "-0", Topic: isrTopic, ID: n.s.ctl.topic,
-		Log: log.Config{Settings: log.Settings{SegmentBytes: 1024, SegmentMs: 2000, SegmentJitterMs: 500}}, FlushApart: n.s.flushApart,
+		Log: log.Config{RecoveryPoint: n.recoveryPoint, ServeDamaged: n.s.opts.Mutant == replication.DamageServed, Settings: log.Settings{SegmentBytes: 1024, SegmentMs: 2000, SegmentJitterMs: 500}}, FlushApart: n.s.flushApart,
 		Flush: n.flushPolicy(),
 		Replication: replication.Config{
 			Self: n.id, LagTimeMax: isrLagTime, FetchBackoff: 200 * time.Millisecond,
@@ -256,6 +262,7 @@ func (n *isrNode) end() ident.Offset { return n.part.Log().EndOffset() }
 func (n *isrNode) settle() {
 	for range 100 {
 		n.part.Drain(n.s.w.Now(), &n.out)
+		n.recoveryPoint = n.part.Log().FlushedOffset()
 		n.s.check.stepped(n)
 		if !n.act() {
 			n.arm()
@@ -289,6 +296,20 @@ func (n *isrNode) act() bool {
 	if n.out.Flush {
 		n.flush()
 	}
+	for _, d := range n.out.Damage {
+		n.s.counts.Damages++
+		n.s.w.Trace("node %d: %s", n.id, d)
+	}
+	if q := n.out.Quarantined; q != nil {
+		n.s.counts.Quarantines++
+		n.s.w.Trace("node %d quarantines segments %v: %d to %d", n.id, q.Segments, q.From, q.To)
+	}
+	if q := n.out.Refilled; q != nil {
+		n.s.counts.Refills++
+		n.s.w.Trace("node %d is refilled: %d to %d", n.id, q.From, q.To)
+	}
+	n.assign()
+	n.s.rotOver()
 	if n.out.Proposal != nil {
 		n.propose(*n.out.Proposal)
 	}

@@ -66,4 +66,8 @@ func (c *ISRCounts) add(o ISRCounts) {
 	c.MinISRs += o.MinISRs
 	c.Blackouts += o.Blackouts
 	c.Switches += o.Switches
+	c.Rots += o.Rots
+	c.Damages += o.Damages
+	c.Quarantines += o.Quarantines
+	c.Refills += o.Refills
 }
