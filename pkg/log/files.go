@@ -248,14 +248,14 @@ func (c *lru[T]) add(s *segment, value T, cost int64) *list.Element {
 }
 
 // shrink drops the least recently used ones beyond a limit, all but the last, and says whether there were any.
-func (c *lru[T]) shrink(limit int64) (any bool) {
+func (c *lru[T]) shrink(limit int64) (shrunk bool) {
 	for c.used > limit && c.order.Len() > 1 {
 		e := c.order.Back()
 		s := e.Value.(*lruEntry[T]).segment
 		c.drop(s, c.remove(e))
-		any = true
+		shrunk = true
 	}
-	return any
+	return shrunk
 }
 
 func (c *lru[T]) touch(e *list.Element) T {

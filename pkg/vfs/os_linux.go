@@ -54,7 +54,7 @@ func (f osFile) WriteBack(off, n int64) error {
 	if err := raw.Control(func(fd uintptr) {
 		for {
 			writeErr = unix.SyncFileRange(int(fd), off, n, unix.SYNC_FILE_RANGE_WRITE)
-			if writeErr != syscall.EINTR {
+			if !errors.Is(writeErr, syscall.EINTR) {
 				return
 			}
 		}
