@@ -3,10 +3,13 @@ package badinput
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // segments lists the log files of a partition's or the metadata log's directory.
@@ -144,12 +147,43 @@ func TestRottenRecordsOfAPartitionAreNotSilentlySkipped(t *testing.T) {
 	n.produce("orders", 0, 20)
 	n.kill()
 	segments := n.segments("data/orders-0")
-	n.edit(segments[0], func(b []byte) []byte { b[len(b)/2] ^= 0xff; return b })
+	var size int
+	n.edit(segments[0], func(b []byte) []byte {
+		size = len(b)
+		pos := 0
+		for range 10 {
+			pos += 12 + int(binary.BigEndian.Uint32(b[pos+8:]))
+		}
+		b[pos+12+int(binary.BigEndian.Uint32(b[pos+8:]))-1] ^= 0xff // the last byte of the record at offset 10
+		return b
+	})
 	n.start()
-	n.says("log recovery", "corrupt records")
-	got := n.consume("orders")
-	if len(got) >= 20 || !slices.Equal(got, numbers(len(got))) {
-		t.Errorf("the partition holds %v, want a true beginning of the records", got)
+	n.says("log recovery", "offsets 10 to 10 are damaged", "topic=orders")
+	// What is whole before it and behind it is served, and writing goes on; nothing stands in for what is lost.
+	if got := n.consumeFirst("orders", 10); !slices.Equal(got, numbers(10)) {
+		t.Errorf("before the damage the partition holds %v", got)
+	}
+	n.produce("orders", 20, 25)
+	client := n.kgo(kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{"orders": {0: kgo.NewOffset().At(11)}}))
+	var behind []string
+	for len(behind) < 14 {
+		fetches := client.PollFetches(n.context())
+		if err := fetches.Err0(); err != nil {
+			t.Fatalf("after %v: %v", behind, err)
+		}
+		fetches.EachRecord(func(r *kgo.Record) { behind = append(behind, string(r.Value)) })
+	}
+	if !slices.Equal(behind, numbers(25)[11:]) {
+		t.Errorf("behind the damage the partition holds %v", behind)
+	}
+	n.eventually("the damage is counted", func() error {
+		if got := n.metric("highwater_log_damaged_replicas"); got != "1" {
+			return fmt.Errorf("%q damaged replicas", got)
+		}
+		return nil
+	})
+	if info, err := os.Stat(segments[0]); err != nil || info.Size() < int64(size) {
+		t.Errorf("the segment was cut: %v, %v, had %d bytes", info, err, size)
 	}
 }
 
