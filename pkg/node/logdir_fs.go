@@ -39,6 +39,8 @@ func (d *logDir) check(op string, err error) error {
 	switch {
 	case err == nil, errors.Is(err, io.EOF), errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrExist), errors.Is(err, fs.ErrClosed):
 		return err
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+		return err // the process has too many files open; log.Files closes some and tries again
 	case op == vfs.OpRemove && !diskError(err):
 		return err // in use, say: nothing is lost, and whoever removes tries again
 	}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -14,6 +15,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/highwater-io/highwater/internal/testscale"
+	"github.com/highwater-io/highwater/pkg/batch"
+	"github.com/highwater-io/highwater/pkg/log"
+	"github.com/highwater-io/highwater/pkg/vfs"
 )
 
 // Segments roll by time, are sealed and unlinked beside those who write, and closed until somebody reads them.
@@ -113,5 +117,29 @@ func TestReplicaQueueDoesOneReplicaAfterAnotherByAFewWorkers(t *testing.T) {
 		if times > 2 { // one that had begun may have asked once more
 			t.Errorf("done %d times", times)
 		}
+	}
+}
+
+// Too many open files are no failure of the disk: what can be closed is closed, and a roll goes on.
+func TestRunningOutOfOpenFilesDoesNotTakeTheDirectoryOffline(t *testing.T) {
+	refused := 0
+	dir := newLogDir(vfs.Inject(vfs.NewMem(), func(op, path string) error {
+		if op == vfs.OpCreate && strings.HasSuffix(path, "00000000000000000003.log") && refused == 0 {
+			refused++
+			return syscall.EMFILE
+		}
+		return nil
+	}), "/data", 0)
+	l, _, err := log.Open(dir, "/data/t-0", log.Config{})
+	for o := 0; o < 4 && err == nil; o++ {
+		if err = l.Roll(); err == nil {
+			_, err = l.AppendAsLeader(batch.NewBuilder(0, 0, 1).Append(nil, []byte("x")).Build(), 1)
+		}
+		if err == nil {
+			_, err = l.Flush()
+		}
+	}
+	if err != nil || refused != 1 || dir.offline() != nil {
+		t.Fatalf("refused %d times, %v; offline: %v", refused, err, dir.offline())
 	}
 }
