@@ -14,11 +14,13 @@ var (
 		"Bytes of damaged logs that are kept aside until their replicas are refilled.", nil, nil)
 )
 
+// Describe is prometheus.Collector's.
 func (c damageCollector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- damagedDesc
 	ch <- quarantinedDesc
 }
 
+// Collect is prometheus.Collector's.
 func (c damageCollector) Collect(ch chan<- prometheus.Metric) {
 	damaged, bytes := 0, int64(0)
 	c.broker.eachReplica(func(r *replica) {
