@@ -23,7 +23,11 @@ const (
 	MutateVoteUnsynced raft.Mutant = "disk: vote-unsynced"
 	// MutateLogUnsynced: the log says that it is flushed and is not fsynced.
 	MutateLogUnsynced raft.Mutant = "disk: log-unsynced"
+	// MutateSnapshotUnsynced: a snapshot gets its name before its bytes are on the disk.
+	MutateSnapshotUnsynced raft.Mutant = "disk: snapshot-unsynced"
 )
+
+var diskMutants = []raft.Mutant{MutateVoteUnsynced, MutateLogUnsynced, MutateSnapshotUnsynced}
 
 // QuorumReport is what a run came to.
 type QuorumReport struct {
@@ -43,6 +47,8 @@ type QuorumCounts struct {
 	Pauses, Cuts, Resigned, Hints     int
 	CheckQuorum                       int // isolated leaders seen to resign
 	Votes, PreVotes, Refused, Checked int // answers given; invariant checks made
+	Snapshots, Installs, Compared     int // snapshots taken; installed; states compared byte for byte
+	Changes, Wiped                    int // changes of the voters committed; disks that were wiped
 }
 
 func (c *QuorumCounts) add(o QuorumCounts) {
@@ -63,6 +69,11 @@ func (c *QuorumCounts) add(o QuorumCounts) {
 	c.PreVotes += o.PreVotes
 	c.Refused += o.Refused
 	c.Checked += o.Checked
+	c.Snapshots += o.Snapshots
+	c.Installs += o.Installs
+	c.Compared += o.Compared
+	c.Changes += o.Changes
+	c.Wiped += o.Wiped
 }
 
 const (
@@ -85,6 +96,9 @@ type quorumSim struct {
 	election      time.Duration
 	slowDisk      int // chance per thousand that a flush takes long
 	overWire      bool
+	snapshotBytes int // of new metadata make a snapshot due; 0: none is taken
+	snapshotChunk int32
+	changing      bool // voters come and go
 	proposals     int
 	mends         int // how often cuts were taken back
 	faulting      bool
@@ -110,6 +124,7 @@ func RunQuorum(opts QuorumOptions) QuorumReport {
 	if !s.w.RunUntil(end, func() bool { return done() || s.healed() }) && s.check.violation == "" {
 		s.check.fail("liveness: %v after everything healed there is no progress: %s", quorumHealTime, s.state())
 	}
+	s.check.states()
 	s.counts.Checked = s.check.checked
 	s.counts.Committed = len(s.check.committed)
 	s.counts.Elections = len(s.check.leaders)
@@ -152,6 +167,11 @@ func (s *quorumSim) draw() {
 		s.election = 15 * time.Millisecond // candidates meet
 	}
 	s.overWire = s.opts.Seed%8 == 0
+	if s.w.Chance(700) {
+		s.snapshotBytes = 500 + s.w.Rand.IntN(4000)
+	}
+	s.snapshotChunk = int32(64 + s.w.Rand.IntN(4000))
+	s.changing = s.w.Chance(500)
 	s.w.Trace("seed %d: %d voters, faults %+v, fetch %d bytes, election %v", s.opts.Seed, s.opts.Voters, faults, s.fetchMaxBytes, s.election)
 }
 
@@ -166,10 +186,10 @@ func (s *quorumSim) populate() {
 		panic(err)
 	}
 	for _, v := range s.voters {
-		s.nodes = append(s.nodes, newQuorumNode(s, v.Key.ID, true))
+		s.nodes = append(s.nodes, newQuorumNode(s, v.Key.ID))
 	}
 	for _, id := range []ident.NodeID{10, 11} {
-		s.nodes = append(s.nodes, newQuorumNode(s, id, false))
+		s.nodes = append(s.nodes, newQuorumNode(s, id))
 	}
 }
 
@@ -188,7 +208,10 @@ func (s *quorumSim) node(id ident.NodeID) *quorumNode {
 
 func (s *quorumSim) anyNode() *quorumNode { return s.nodes[s.w.Rand.IntN(len(s.nodes))] }
 
-func (s *quorumSim) anyVoter() *quorumNode { return s.nodes[s.w.Rand.IntN(len(s.voters))] }
+func (s *quorumSim) anyVoter() *quorumNode {
+	voters := s.check.voters()
+	return s.node(voters[s.w.Rand.IntN(len(voters))].Key.ID)
+}
 
 // leading returns a running node that was told that it leads and still thinks so.
 func (s *quorumSim) leading() *quorumNode {
@@ -210,6 +233,9 @@ func (s *quorumSim) scheduleProposal() {
 		if n := s.leading(); n != nil {
 			for range 1 + s.w.Rand.IntN(3) {
 				n.propose()
+			}
+			if s.changing && s.faulting && s.w.Chance(60) {
+				s.changeVoters(n)
 			}
 		}
 		s.scheduleProposal()
@@ -255,8 +281,9 @@ func (s *quorumSim) state() string {
 			continue
 		}
 		c := n.q.Core()
-		text += fmt.Sprintf("%d %s epoch %d end %d flushed %d hw %d trouble %v; ",
-			n.id, c.Role(), c.Epoch(), n.q.EndOffset(), n.q.Log().FlushedOffset(), c.HighWatermark(), c.Trouble())
+		text += fmt.Sprintf("%d %s epoch %d log %d to %d flushed %d hw %d voters %v install %+v trouble %v; ",
+			n.id, c.Role(), c.Epoch(), n.q.Log().StartOffset(), n.q.EndOffset(), n.q.Log().FlushedOffset(), c.HighWatermark(),
+			len(c.Voters()), c.Install(), c.Trouble())
 	}
 	return text
 }

@@ -9,6 +9,8 @@ import (
 	"github.com/highwater-io/highwater/pkg/batch"
 	"github.com/highwater-io/highwater/pkg/ident"
 	"github.com/highwater-io/highwater/pkg/log"
+	"github.com/highwater-io/highwater/pkg/metadata"
+	"github.com/highwater-io/highwater/pkg/node/exec"
 	"github.com/highwater-io/highwater/pkg/quorum/raft"
 )
 
@@ -24,6 +26,8 @@ import (
 //	CommittedStays        what is committed is the same everywhere, is never cut off, and stays on a majority's disks
 //	LeaderCompleteness    whoever leads has all that was committed in earlier epochs
 //	FlushedStays          what a log calls flushed survives every crash
+//	StateIsReplay         a state from a snapshot and the log behind it is the one that all committed records make, byte for byte
+//	SnapshotCommitted     a snapshot holds only what is committed
 type quorumChecker struct {
 	s         *quorumSim
 	violation string
@@ -31,11 +35,16 @@ type quorumChecker struct {
 
 	leaders map[ident.Epoch]quorumLife
 	votes   map[quorumBallot]raft.ReplicaKey
-	told    map[ident.NodeID]ident.Epoch
+	told    map[raft.ReplicaKey]ident.Epoch
 	chains  map[quorumPlace]uint64
 	// committed is every committed batch, in order, and committedIn the epoch whose leader committed it.
 	committed   []quorumBatch
 	committedIn []ident.Epoch
+
+	// replay is every committed record, applied by the checker itself, and sets the voter sets among them.
+	replay *metadata.Loader
+	images []*metadata.Image // after each committed batch
+	sets   []raft.VotersAt
 
 	healedAt ident.Instant // -1 while there are faults
 	goal     ident.Offset  // end of the first proposal after the faults that was committed, -1 before
@@ -48,7 +57,7 @@ type quorumLife struct {
 }
 
 type quorumBallot struct {
-	voter ident.NodeID
+	voter raft.ReplicaKey
 	epoch ident.Epoch
 }
 
@@ -62,6 +71,7 @@ type quorumBatch struct {
 	base, next ident.Offset
 	epoch      ident.Epoch
 	chain      uint64
+	raw        []byte
 }
 
 // quorumShadow is what the checker has read of a node's log: while the node is down, of what is on its disk.
@@ -91,7 +101,8 @@ func newQuorumChecker(s *quorumSim) *quorumChecker {
 		s: s, healedAt: -1, goal: -1,
 		leaders: map[ident.Epoch]quorumLife{},
 		votes:   map[quorumBallot]raft.ReplicaKey{},
-		told:    map[ident.NodeID]ident.Epoch{},
+		told:    map[raft.ReplicaKey]ident.Epoch{},
+		replay:  metadata.NewLoader(metadata.Empty(), -1),
 		chains:  map[quorumPlace]uint64{},
 		asked:   map[ident.Epoch]ident.Offset{},
 	}
@@ -155,6 +166,7 @@ func (c *quorumChecker) complete(n *quorumNode) {
 
 // follow reads what is new in a node's log.
 func (c *quorumChecker) follow(n *quorumNode) {
+	c.installed(n)
 	end := n.q.EndOffset()
 	if end < n.shadow.end() {
 		c.s.counts.Truncations++
@@ -238,6 +250,7 @@ func (c *quorumChecker) commit(n *quorumNode, hw ident.Offset, led ident.Epoch) 
 		c.fail("MajorityReached: leader %d commits up to %d, which is no batch boundary", n.id, hw)
 		return
 	}
+	c.apply()
 	if last := c.committed[len(c.committed)-1]; last.epoch != led {
 		c.fail("MajorityReached: leader %d of epoch %d commits a record of epoch %d by counting (Raft, figure 8)", n.id, led, last.epoch)
 	}
@@ -246,14 +259,18 @@ func (c *quorumChecker) commit(n *quorumNode, hw ident.Offset, led ident.Epoch) 
 
 // stillOnMajority: all that is committed is on the disks of a majority of the voters.
 func (c *quorumChecker) stillOnMajority() {
-	end, chain, have := c.end(), c.chain(), 0
-	for _, n := range c.s.nodes[:len(c.s.voters)] {
-		if got, ok := n.shadow.upTo(end); ok && got == chain && n.flushedUpTo() >= end {
-			have++
+	end, chain, without := c.end(), c.chain(), 0
+	voters := c.voters()
+	for _, v := range voters {
+		n := c.s.node(v.Key.ID)
+		if got, ok := n.shadow.upTo(end); !ok || got != chain || n.flushedUpTo() < end || n.key() != v.Key {
+			without++
 		}
 	}
-	if have < c.s.voters.Majority() {
-		c.fail("MajorityReached: what is committed up to %d is on the disks of %d voters: %s", end, have, c.s.state())
+	// Those without it must not be able to elect one of them. (With an even number of voters that is less than that
+	// a majority has it: the commit may have been counted in the set of a change that is not committed.)
+	if without >= voters.Majority() {
+		c.fail("MajorityReached: what is committed up to %d is not on the disks of %d of %d voters: %s", end, without, len(voters), c.s.state())
 	}
 }
 
@@ -265,15 +282,18 @@ func (n *quorumNode) flushedUpTo() ident.Offset {
 	return n.q.Log().FlushedOffset()
 }
 
-// crashed looks at what a crash left on a node's disk, without touching it.
+// crashed looks at what a crash left on a node's disk, by what a start would make of it, without touching it.
 func (c *quorumChecker) crashed(n *quorumNode, flushed ident.Offset) {
-	l, recovery, err := log.Open(n.disk.CrashClone(c.s.w.Rand, 100), quorumDir, log.Config{StopOnCorruption: true})
+	q, recovery, err := exec.OpenQuorum(exec.QuorumConfig{
+		FS: n.disk.CrashClone(c.s.w.Rand, 100), Dir: quorumDir, Voters: c.s.voters, Raft: raft.Config{Self: n.key(), ClusterID: "sim"},
+	})
 	if err != nil {
 		c.fail("FlushedStays: node %d: %v", n.id, err)
 		return
 	}
 	before := n.shadow
-	if n.shadow, err = readShadow(l, nil); err != nil {
+	n.shadow, err = readShadow(q.Log(), c.behind(n, q.Log().StartOffset()))
+	if err != nil {
 		c.fail("FlushedStays: node %d: %v", n.id, err)
 		return
 	}
@@ -288,18 +308,18 @@ func (c *quorumChecker) crashed(n *quorumNode, flushed ident.Offset) {
 // restarted looks at what a node remembers.
 func (c *quorumChecker) restarted(n *quorumNode) {
 	v := n.q.Core().Vote()
-	if v.Epoch < c.told[n.id] {
-		c.fail("MonotonicEpoch: node %d restarts in epoch %d and has told others of %d", n.id, v.Epoch, c.told[n.id])
+	if v.Epoch < c.told[n.key()] {
+		c.fail("MonotonicEpoch: node %d restarts in epoch %d and has told others of %d", n.id, v.Epoch, c.told[n.key()])
 	}
-	if voted, ok := c.votes[quorumBallot{n.id, v.Epoch}]; ok && voted != v.Voted {
+	if voted, ok := c.votes[quorumBallot{n.key(), v.Epoch}]; ok && voted != v.Voted {
 		c.fail("VoteOnce: node %d remembers a vote for %v in epoch %d and gave it to %v", n.id, v.Voted, v.Epoch, voted)
 	}
 }
 
-func (c *quorumChecker) tell(n *quorumNode, e ident.Epoch) { c.told[n.id] = max(c.told[n.id], e) }
+func (c *quorumChecker) tell(n *quorumNode, e ident.Epoch) { c.told[n.key()] = max(c.told[n.key()], e) }
 
 func (c *quorumChecker) vote(n *quorumNode, e ident.Epoch, candidate raft.ReplicaKey) {
-	b := quorumBallot{n.id, e}
+	b := quorumBallot{n.key(), e}
 	if had, ok := c.votes[b]; ok && had != candidate {
 		c.fail("VoteOnce: node %d votes in epoch %d for %v and for %v", n.id, e, had, candidate)
 	}
@@ -373,7 +393,7 @@ func readShadow(l *log.Log, b quorumShadow) (quorumShadow, error) {
 			return b, err
 		}
 		for len(data) > 0 {
-			_, rest, h, err := batch.Next(data)
+			one, rest, h, err := batch.Next(data)
 			if err != nil {
 				return b, err
 			}
@@ -385,7 +405,7 @@ func readShadow(l *log.Log, b quorumShadow) (quorumShadow, error) {
 			if len(b) > 0 {
 				prev = b[len(b)-1].chain
 			}
-			b = append(b, quorumBatch{h.BaseOffset, h.NextOffset(), h.LeaderEpoch, chainOf(prev, h)})
+			b = append(b, quorumBatch{h.BaseOffset, h.NextOffset(), h.LeaderEpoch, chainOf(prev, h), one})
 		}
 	}
 	return b, nil

@@ -4,6 +4,7 @@ import (
 	"io/fs"
 	"strings"
 
+	"github.com/highwater-io/highwater/pkg/metadata"
 	"github.com/highwater-io/highwater/pkg/node/exec"
 	"github.com/highwater-io/highwater/pkg/quorum/raft"
 	"github.com/highwater-io/highwater/pkg/vfs"
@@ -54,6 +55,8 @@ func mutantDisk(fsys vfs.FS, m raft.Mutant) vfs.FS {
 		return &unsyncedFS{FS: fsys, skip: func(path string) bool { return strings.Contains(path, exec.QuorumStateFile) }}
 	case MutateLogUnsynced:
 		return &unsyncedFS{FS: fsys, skip: func(path string) bool { return strings.HasSuffix(path, ".log") }}
+	case MutateSnapshotUnsynced:
+		return &unsyncedFS{FS: fsys, skip: func(path string) bool { return strings.HasSuffix(path, metadata.PartialSnapshotSuffix) }}
 	}
 	return fsys
 }

@@ -29,8 +29,10 @@ func (s *quorumSim) fault() {
 	case roll < 28:
 		victim.kill(false)
 		victim.restartLater()
-	case roll < 31:
+	case roll < 30:
 		s.powerCut()
+	case roll < 31:
+		s.wipe(s.anyNode())
 	case roll < 34:
 		victim.failSync = true
 	case roll < 46:

@@ -24,6 +24,9 @@ func TestQuorumMutantsAreCaught(t *testing.T) {
 		{raft.MutateMinorityCommit, 20},
 		{MutateVoteUnsynced, 20},
 		{MutateLogUnsynced, 20},
+		{MutateSnapshotUnsynced, 300},
+		{raft.MutateInstallKeepsLog, 100},
+		{raft.MutateTwoChanges, 300},
 	} {
 		t.Run(string(m.mutant), func(t *testing.T) {
 			for seed := uint64(1); seed <= m.within; seed++ {

@@ -3,11 +3,12 @@ package sim
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
-	"github.com/highwater-io/highwater/pkg/batch"
 	"github.com/highwater-io/highwater/pkg/ident"
 	"github.com/highwater-io/highwater/pkg/log"
+	"github.com/highwater-io/highwater/pkg/metadata"
 	"github.com/highwater-io/highwater/pkg/node/exec"
 	"github.com/highwater-io/highwater/pkg/quorum/raft"
 	"github.com/highwater-io/highwater/pkg/vfs"
@@ -19,14 +20,14 @@ const quorumDir = "meta/__cluster_metadata-0"
 // quorumNode is what a node's loop is in real life: it hands messages and time to the executor, carries out what
 // comes of it, and runs flushes beside.
 type quorumNode struct {
-	s     *quorumSim
-	id    ident.NodeID
-	voter bool
-	disk  *vfs.Mem
-	q     *exec.Quorum // nil while the process is down
-	life  int          // counts the starts
-	tick  *Timer
-	out   exec.QuorumOutput
+	s    *quorumSim
+	id   ident.NodeID
+	dirs byte // counts the directories it had: a wiped disk is another one
+	disk *vfs.Mem
+	q    *exec.Quorum // nil while the process is down
+	life int          // counts the starts
+	tick *Timer
+	out  exec.QuorumOutput
 
 	paused   bool
 	pauses   int
@@ -41,6 +42,20 @@ type quorumNode struct {
 	epoch    ident.Epoch
 	role     raft.Role
 	shadow   quorumShadow
+
+	loader    *metadata.Loader // follows what is committed, as the node's publisher does
+	newBytes  int              // applied since the last snapshot
+	snapping  bool
+	installed int64 // snapshots, as far as the checker has seen
+}
+
+// key is the node's identity: a wiped disk has another directory.
+func (n *quorumNode) key() raft.ReplicaKey {
+	return raft.ReplicaKey{ID: n.id, DirectoryID: ident.UUID{0: 0xd1, 14: n.dirs, 15: byte(n.id)}}
+}
+
+func (n *quorumNode) endpoints() []raft.Endpoint {
+	return []raft.Endpoint{{Name: "CONTROLLER", Host: fmt.Sprintf("node-%d", n.id), Port: 9093}}
 }
 
 // quorumRequest is a request that is not yet answered.
@@ -51,9 +66,9 @@ type quorumRequest struct {
 	msg         raft.Message
 }
 
-func newQuorumNode(s *quorumSim, id ident.NodeID, voter bool) *quorumNode {
-	n := &quorumNode{s: s, id: id, voter: voter, disk: vfs.NewMem()}
-	if voter {
+func newQuorumNode(s *quorumSim, id ident.NodeID) *quorumNode {
+	n := &quorumNode{s: s, id: id, disk: vfs.NewMem()}
+	if s.voters.Has(n.key()) {
 		if err := exec.FormatQuorum(n.disk, quorumDir, s.voters, 0); err != nil {
 			panic(err)
 		}
@@ -83,17 +98,18 @@ func (n *quorumNode) boot() {
 	n.leads, n.hw, n.epoch, n.role = -1, ident.UnknownOffset, -1, raft.Unattached
 	n.paused, n.inbox, n.syncDead = false, nil, false
 	n.failSync = n.failSync && s.faulting
+	n.loader, n.newBytes, n.snapping, n.installed = metadata.NewLoader(metadata.Empty(), -1), 0, false, 0
 	mutant := s.opts.Mutant
-	if mutant == MutateVoteUnsynced || mutant == MutateLogUnsynced {
+	if slices.Contains(diskMutants, mutant) {
 		mutant = ""
 	}
 	q, _, err := exec.OpenQuorum(exec.QuorumConfig{
 		FS: n.fs(), Dir: quorumDir, Voters: s.voters,
 		Log: log.Config{Settings: log.Settings{SegmentBytes: 4 << 10}},
 		Raft: raft.Config{
-			Self: quorumKey(n.id), ClusterID: "sim", Seed: s.opts.Seed + uint64(n.life)<<32, FetchMaxBytes: s.fetchMaxBytes,
-			ElectionTimeout: s.election, Mutant: mutant,
-			Endpoints: []raft.Endpoint{{Name: "CONTROLLER", Host: fmt.Sprintf("node-%d", n.id), Port: 9093}},
+			Self: n.key(), ClusterID: "sim", Seed: s.opts.Seed + uint64(n.life)<<32, FetchMaxBytes: s.fetchMaxBytes,
+			ElectionTimeout: s.election, Mutant: mutant, SnapshotChunkBytes: s.snapshotChunk,
+			Endpoints: n.endpoints(),
 		},
 		WallMillis: func() int64 { return int64(s.w.Now()) / 1e6 },
 	})
@@ -161,6 +177,7 @@ func (n *quorumNode) do(what string, f func(now ident.Instant) error) {
 	}
 	n.carryOut()
 	n.s.check.after(n)
+	n.publish()
 	n.arm()
 }
 
@@ -190,6 +207,10 @@ func (n *quorumNode) carryOut() {
 			return
 		}
 		delete(n.requests, r.Token)
+		if req.from == ident.NoNode {
+			s.changed(n, r.Msg)
+			continue
+		}
 		s.check.replied(n, req, r.Msg)
 		s.w.Trace("%d -> %d %s", n.id, req.from, describe(r.Msg))
 		msg := s.wireResponse(req.msg, r.Msg)
@@ -283,12 +304,7 @@ func (n *quorumNode) respond(from ident.NodeID, life int, correlation uint64, ms
 func (n *quorumNode) propose() {
 	s := n.s
 	n.do("propose", func(now ident.Instant) error {
-		b := batch.NewBuilder(0, 0, int64(now)/1e6)
-		for range 1 + s.w.Rand.IntN(3) {
-			s.proposals++
-			b.Append(nil, fmt.Appendf(nil, "p%d", s.proposals))
-		}
-		first, err := n.q.Propose(now, n.leads, b.Build())
+		first, err := n.q.Propose(now, n.leads, metadata.EncodeBatch(0, 0, int64(now)/1e6, s.someRecords()...))
 		if errors.Is(err, raft.ErrNotLeader) {
 			return nil
 		}
@@ -358,7 +374,16 @@ func describe(m raft.Message) string {
 		if m.Diverging != nil {
 			text += fmt.Sprintf(", diverges at %d@%d", m.Diverging.End, m.Diverging.Epoch)
 		}
+		if m.Snapshot != nil {
+			text += fmt.Sprintf(", needs snapshot %s", m.Snapshot)
+		}
 		return text
+	case *raft.FetchSnapshotRequest:
+		return fmt.Sprintf("FetchSnapshot %s at %d in epoch %d", m.Snapshot, m.Position, m.Epoch)
+	case *raft.FetchSnapshotResponse:
+		return fmt.Sprintf("snapshot %s, %d bytes at %d of %d, code %d", m.Snapshot, len(m.Bytes), m.Position, m.Size, m.Code)
+	case *raft.ChangeVotersResponse:
+		return fmt.Sprintf("change of voters: code %d %s", m.Code, m.Message)
 	}
 	return fmt.Sprintf("%T", m)
 }

@@ -239,7 +239,9 @@ func (q *Quorum) install(e *raft.Effects) (raft.Event, error) {
 	if err != nil {
 		return nil, q.fail("install snapshot "+id.String(), err)
 	}
-	if q.holds(fileID(id)) {
+	if q.cfg.Raft.Mutant == raft.MutateInstallKeepsLog {
+		err = q.snapshots.remove(func(f snapshotFile) bool { return f.id.Compare(fileID(id)) < 0 })
+	} else if q.holds(fileID(id)) {
 		err = q.log.SetStartOffset(id.End)
 		if err == nil {
 			err = q.snapshots.remove(func(f snapshotFile) bool { return f.id.Compare(fileID(id)) < 0 })

@@ -153,6 +153,8 @@ const (
 	MutateNoCheckQuorum Mutant = "no-check-quorum"
 	// MutateStaleSnapshot installs a snapshot that holds less than what is known to be committed.
 	MutateStaleSnapshot Mutant = "stale-snapshot"
+	// MutateInstallKeepsLog leaves the log as it was when a snapshot is installed. (It is the executor's to break.)
+	MutateInstallKeepsLog Mutant = "install-keeps-log"
 	// MutateResumeElsewhere goes on with a snapshot's download at another leader, or in another epoch.
 	MutateResumeElsewhere Mutant = "resume-elsewhere"
 	// MutateTwoChanges takes a change of the voters while another is not committed yet.
