@@ -37,7 +37,7 @@ envtest: ## Controllers on a real API server only; FOCUS=text picks specs.
 
 .PHONY: sim
 sim: ## Simulate 1,000 schedules each of the quorum and of the ISR protocol, with power losses and mutants of their own.
-	go test -count=1 -v -timeout 30m ./pkg/sim $(SIM_ARGS)
+	go test -count=1 -v -timeout 40m ./pkg/sim -quorum.seeds=1000 $(SIM_ARGS)
 
 .PHONY: bench-log
 bench-log: ## Append, read, look up, roll, recover, send and flush: a table, and a failure when one allocates too much.

@@ -11,7 +11,7 @@ import (
 
 var (
 	quorumSeed   = flag.Uint64("quorum.seed", 0, "play only this seed of the quorum simulation, with its trace")
-	quorumSeeds  = flag.Uint64("quorum.seeds", 1000, "how many seeds of the quorum simulation are played")
+	quorumSeeds  = flag.Uint64("quorum.seeds", 300, "how many seeds of the quorum simulation are played")
 	quorumFirst  = flag.Uint64("quorum.first", 1, "the first of them")
 	quorumMutant = flag.String("quorum.mutant", "", "with -quorum.seed: the rule that is broken")
 )
