@@ -174,12 +174,12 @@ func (l *Log) BeginClean(nowMs int64, upTo ident.Offset, options CleanOptions) (
 	}
 	c := &Clean{
 		log: l, fsys: l.fsys, dir: l.dir, settings: l.cfg.Settings, options: options, nowMs: nowMs,
-		segments: l.segments[:n:n], truncations: l.truncations, producers: map[int64]producerEnd{},
+		segments: l.segments[:n:n], truncations: l.truncations, written: map[int64][]producerEnd{}, producers: map[int64]producerEnd{},
 		Stats: CleanStats{From: dirtyFrom, To: l.segments[n-1].next},
 	}
 	for id, p := range l.producers.byID {
-		if p.n > 0 {
-			c.producers[id] = producerEnd{p.batches[p.n-1].last, p.epoch}
+		for _, b := range p.batches[:p.n] {
+			c.written[id] = append(c.written[id], producerEnd{b.last, p.epoch})
 		}
 	}
 	l.cleaning = c

@@ -24,7 +24,11 @@ type Clean struct {
 
 	segments    []*segment // from the log's first on
 	truncations int
-	producers   map[int64]producerEnd
+	// written are the last batches of each producer that is known, the oldest first, wherever they are; producers is
+	// the last one below Stats.To, and unsure those that have one there, perhaps, in what was compacted before.
+	written   map[int64][]producerEnd
+	producers map[int64]producerEnd
+	unsure    map[int64]bool
 
 	rewriter batch.Rewriter
 	groups   []*cleanedGroup
@@ -69,6 +73,7 @@ func (c *Clean) Run() error {
 	if err := c.noteKeys(); err != nil {
 		return err
 	}
+	c.noteProducers()
 	groups, err := c.group()
 	if err != nil {
 		return err
@@ -149,6 +154,28 @@ const cleanBytes = 1 << 20
 // errMapFull ends the noting of keys.
 var errMapFull = errors.New("the offset map is full")
 
+// noteProducers decides which batch of each producer keeps its offsets and sequence numbers, whatever becomes of its
+// records: the last one below Stats.To. Those behind may not be flushed, and when a crash takes them the producer goes on
+// from there.
+func (c *Clean) noteProducers() {
+	dirty := c.producers
+	c.producers, c.unsure = map[int64]producerEnd{}, map[int64]bool{}
+	for id, ends := range c.written {
+		last, ok := dirty[id]
+		ok = ok && last.last < c.Stats.To
+		for _, end := range ends {
+			if end.last < c.Stats.To {
+				last, ok = end, true
+			}
+		}
+		if ok {
+			c.producers[id] = last
+		} else {
+			c.unsure[id] = true
+		}
+	}
+}
+
 // noteKeys fills the map from the dirty section. When it is full, the section ends there, and with it what is
 // compacted.
 func (c *Clean) noteKeys() error {
@@ -159,12 +186,18 @@ func (c *Clean) noteKeys() error {
 			continue
 		}
 		err := c.each(s, func(raw []byte, h batch.Header, _ int64, _ bool) error {
-			if h.LastOffset() < from || h.IsControl() || h.IsTransactional() {
+			if h.LastOffset() < from || h.IsControl() {
 				return nil
 			}
-			if !m.fits(int(h.NumRecords)) {
+			if !h.IsTransactional() && !m.fits(int(h.NumRecords)) {
 				c.Stats.To, c.Stats.MapFull = h.BaseOffset, true
 				return errMapFull
+			}
+			if h.HasProducer() {
+				c.producers[h.ProducerID] = producerEnd{h.LastOffset(), h.ProducerEpoch}
+			}
+			if h.IsTransactional() {
+				return nil
 			}
 			mapped++
 			return c.decoded(c.rewriter.Walk(raw, h, func(r *batch.RecordView) error {
@@ -262,12 +295,13 @@ func (c *Clean) filter(raw []byte, h batch.Header, lastOfGroup bool) ([]byte, er
 		return raw, nil
 	}
 	end, known := c.producers[h.ProducerID]
+	isLast := known && end == producerEnd{h.LastOffset(), h.ProducerEpoch} || c.unsure[h.ProducerID]
 	horizon, hasHorizon := h.DeleteHorizon()
 	deletes := hasHorizon && c.nowMs >= horizon && !h.IsTransactional()
 	keyless := int64(0)
 	res, err := c.rewriter.Rewrite(raw, h, batch.Filter{
 		DeleteHorizonMs: c.nowMs + min(c.settings.Compaction.DeleteRetentionMs, math.MaxInt64-c.nowMs),
-		KeepEmpty:       lastOfGroup || known && end == producerEnd{h.LastOffset(), h.ProducerEpoch},
+		KeepEmpty:       lastOfGroup || isLast,
 		Keep: func(r *batch.RecordView) bool {
 			if r.Key == nil {
 				keyless++

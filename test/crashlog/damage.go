@@ -181,8 +181,10 @@ func (c *kase) served(l *log.Log, e *expectation, o ident.Offset, kind string, s
 		if err != nil {
 			return max(next, expected), nil // the client sees it
 		}
-		// Of the last batch nothing else tells the leader epoch.
-		if kind == "log" && (expected >= strictBelow || h.NextOffset() == l.EndOffset()) && e.sameButForItsPlace(one) {
+		// Of the last batch nothing else tells the leader epoch; and when a wrong one makes what follows look wrong, that
+		// is not served.
+		last := h.NextOffset() == l.EndOffset() || slices.ContainsFunc(l.Damage(), func(d log.Damage) bool { return d.From == h.NextOffset() })
+		if kind == "log" && (expected >= strictBelow || last) && e.sameButForItsPlace(one) {
 			// Offset and leader epoch lie outside the checksum. Only a scan compares them with what is around.
 			return max(next, expected), nil
 		}

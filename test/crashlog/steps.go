@@ -242,7 +242,7 @@ func (r *run) truncate(p *part) {
 
 func (r *run) truncateFully(p *part) {
 	to := ident.Offset(r.rng.IntN(300))
-	r.lower(p, to)
+	r.lower(p, min(to, p.before.start)) // a crash on the way may leave it empty from there on
 	p.committed = 0
 	p.after, p.resets, p.promised = emptied(to), true, 0
 	r.named(fmt.Sprintf("truncate-fully %d to %d", p.index, to), func() error { return p.log.TruncateFully(to) })

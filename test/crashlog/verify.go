@@ -82,7 +82,7 @@ func (e *expectation) holds(l *log.Log, found []entry) (*history, error) {
 	if f := l.FlushedOffset(); f != end {
 		return nil, fmt.Errorf("called flushed to %d after the start", f)
 	}
-	if len(found) == 0 && start == e.after.start && len(e.after.entries) == 0 {
+	if len(found) == 0 && start == e.after.start && len(e.after.entries) == 0 && l.Producers().Len() == 0 {
 		return e.after, nil
 	}
 	err := e.before.isPrefix(found, start, end)

@@ -303,7 +303,11 @@ func (p *Partition) collect(e *replication.Effects) {
 
 func (p *Partition) truncate(t replication.Truncation) error {
 	if p.cfg.BeforeTruncate != nil {
-		if err := p.cfg.BeforeTruncate(t.To); err != nil {
+		to := t.To
+		if t.Full { // a crash on the way may leave it empty from its old start on
+			to = min(to, p.log.StartOffset())
+		}
+		if err := p.cfg.BeforeTruncate(to); err != nil {
 			return err
 		}
 	}
