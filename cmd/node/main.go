@@ -115,6 +115,8 @@ func runCommand() *cobra.Command {
 	s.StringVar(&f.TerminationLog, "termination-log", "", "file that receives one line when the volume is refused")
 	s.IntVar(&f.RecoveryThreads, "recovery-threads", 2, "how many logs are opened, and after an unclean stop recovered, at a time")
 	s.DurationVar(&f.ScrubInterval, "scrub-interval", 24*time.Hour, "how long one check of the checksums of all that is stored takes; the next begins then (0: never)")
+	s.Int64Var(&f.CleanerIOBytes, "cleaner-io-bytes-per-second", node.DefaultCleanerIOBytes, "how many bytes log compaction reads and writes in a second, 0 for no limit")
+	s.Int64Var(&f.CleanerMapBytes, "cleaner-dedupe-buffer-bytes", node.DefaultCleanerMapBytes, "memory for the keys that log compaction goes through at a time, 32 bytes for each")
 	s.StringVar(&f.HostsFile, "hosts-file", "", "static table of names and addresses, asked before DNS")
 	s.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	return command

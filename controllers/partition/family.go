@@ -83,6 +83,12 @@ func (f family) offline(p *hwv1alpha1.Partition) verdict {
 			return deny(hwv1alpha1.ReasonInvalidSpec, "spec.config[%s]: %v", key, err)
 		}
 	}
+	if err := (topicconfig.Defaults{}).ValidateTogether(func(name string) (string, bool) {
+		value, ok := p.Spec.Config[name]
+		return string(value), ok
+	}); err != nil {
+		return deny(hwv1alpha1.ReasonInvalidSpec, "spec.config: %v", err)
+	}
 	if authority := f.claims[0]; authority != nil && p.Spec.Index > 0 {
 		if field, differs := f.settings.disagreement(p); differs {
 			return deny(hwv1alpha1.ReasonConflictingConfig,

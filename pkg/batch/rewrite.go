@@ -157,8 +157,33 @@ func (w *Rewriter) Rewrite(batch []byte, h Header, f Filter) (Rewritten, error) 
 	if err != nil {
 		return Rewritten{}, fmt.Errorf("batch at offset %d: compress: %w", h.BaseOffset, err)
 	}
+	if res.Batch, err = w.assemble(h, packed); err != nil {
+		return Rewritten{}, err
+	}
+	return res, nil
+}
+
+// Compress returns an uncompressed batch in another compression. It is valid until the Rewriter's next use.
+func (w *Rewriter) Compress(batch []byte, c Compression) ([]byte, error) {
+	h, err := ParseHeader(batch)
+	if err != nil {
+		return nil, err
+	}
+	if h.Compression() != None {
+		return nil, fmt.Errorf("batch at offset %d is compressed already", h.BaseOffset)
+	}
+	packed, err := w.codec.compress(c, false, batch[HeaderSize:h.Size()])
+	if err != nil {
+		return nil, fmt.Errorf("batch at offset %d: compress: %w", h.BaseOffset, err)
+	}
+	h.Attributes |= int16(c)
+	return w.assemble(h, packed)
+}
+
+// assemble makes a batch of a header and compressed records.
+func (w *Rewriter) assemble(h Header, packed []byte) ([]byte, error) {
 	if len(packed) > MaxBytes-HeaderSize {
-		return Rewritten{}, fmt.Errorf("batch at offset %d: %d bytes after compression", h.BaseOffset, len(packed))
+		return nil, fmt.Errorf("batch at offset %d: %d bytes after compression", h.BaseOffset, len(packed))
 	}
 	h.Length = int32(HeaderSize - LogOverhead + len(packed))
 	if cap(w.out) > keptBytes {
@@ -166,8 +191,7 @@ func (w *Rewriter) Rewrite(batch []byte, h Header, f Filter) (Rewritten, error) 
 	}
 	w.out = append(h.appendTo(w.out[:0]), packed...)
 	binary.BigEndian.PutUint32(w.out[posCRC:], crc32.Checksum(w.out[posAttributes:], castagnoli))
-	res.Batch = w.out
-	return res, nil
+	return w.out, nil
 }
 
 // rebase encodes the records anew with timestamps relative to another base.

@@ -16,12 +16,19 @@ import (
 // packed compresses an uncompressed batch.
 func packed(t testing.TB, raw []byte, c Compression, framed bool) []byte {
 	t.Helper()
+	var w Rewriter
+	if !framed {
+		out, err := w.Compress(raw, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
 	h, err := ParseHeader(raw)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var w codec
-	body, err := w.compress(c, framed, raw[HeaderSize:])
+	body, err := w.codec.compress(c, framed, raw[HeaderSize:])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,7 +224,12 @@ func TestKeylessRecordIsFound(t *testing.T) {
 	torn := NewBuilder(0, 0, 1).Append([]byte("k"), nil).Build()
 	torn[len(torn)-1] = 9 // more headers than there are bytes
 	h, _ := ParseHeader(torn)
-	if err := CheckKeyed(torn, h); !errors.Is(err, ErrCorrupt) {
+	if err := CheckKeyed(torn, h); !errors.Is(err, ErrCorrupt) || errors.Is(err, ErrInvalid) {
+		t.Fatal(err)
+	}
+	sealed(torn)
+	h, _ = ParseHeader(torn)
+	if err := CheckKeyed(torn, h); !errors.Is(err, ErrInvalid) {
 		t.Fatal(err)
 	}
 }

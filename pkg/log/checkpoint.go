@@ -22,6 +22,8 @@ const (
 	RecoveryPointCheckpointFile = "recovery-point-offset-checkpoint"
 	// LogStartCheckpointFile has the log starts that lie within a segment.
 	LogStartCheckpointFile = "log-start-offset-checkpoint"
+	// CleanerCheckpointFile has the first dirty offsets of logs that were compacted.
+	CleanerCheckpointFile = "cleaner-offset-checkpoint"
 )
 
 // TopicIndex names a partition as those files do.

@@ -57,6 +57,12 @@ func (c Compaction) validate() error {
 // ErrOffsetMapFull says that a single batch has more records than the offset map has room for.
 var ErrOffsetMapFull = errors.New("a batch has more records than the cleaner's offset map can hold")
 
+// ErrCleanStopped is for CleanOptions.Pace to end a run that is not wanted any more.
+var ErrCleanStopped = errors.New("compaction was stopped")
+
+// ErrNoRoom says that the volume has too little room for the compacted segments beside the old ones.
+var ErrNoRoom = errors.New("too little room on the disk for a compaction")
+
 // errOvertaken says that the segments changed while they were compacted.
 var errOvertaken = errors.New("the log was truncated, or its start moved, while it was compacted")
 
@@ -156,6 +162,8 @@ type CleanOptions struct {
 	// Pace is told how many bytes were read or written since the last time, and may wait. An error of it ends the run.
 	// Nil does not wait.
 	Pace func(bytes int) error
+	// MinFreeBytes are left free on the volume, beside a twentieth of it: appends go on meanwhile.
+	MinFreeBytes int64
 }
 
 // BeginClean prepares a compaction of what lies below upTo, the high watermark. It returns nil when nothing is dirty,

@@ -49,7 +49,7 @@ func (g *cleanedGroup) add(raw, kept []byte, pos int64) error {
 	at := g.extent.size
 	if at+int64(len(kept)) > math.MaxInt32 {
 		// Compression may have been better before. Nothing is lost by leaving the segment as it is.
-		return fmt.Errorf("segment %d would be larger than before when compacted: beyond 2 GiB", g.extent.base)
+		return fmt.Errorf("%w: segment %d would be larger than before when compacted, beyond 2 GiB", ErrTooLarge, g.extent.base)
 	}
 	g.extent.note(g.indexes, h, at)
 	if g.file == nil {
@@ -64,8 +64,31 @@ func (g *cleanedGroup) add(raw, kept []byte, pos int64) error {
 	return nil
 }
 
+// hasRoom says whether the volume has room for all that the group may need and some more for the appends of the
+// meantime. A full disk would take all replicas on it out of service, a compaction can wait.
+func (g *cleanedGroup) hasRoom() error {
+	space, err := vfs.SpaceOf(g.clean.fsys, g.clean.dir)
+	if errors.Is(err, errors.ErrUnsupported) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	need := space.TotalBytes/20 + g.clean.options.MinFreeBytes
+	for _, s := range g.sources {
+		need += s.size
+	}
+	if space.FreeBytes < need {
+		return fmt.Errorf("%w: %d bytes are free, %d are wanted", ErrNoRoom, space.FreeBytes, need)
+	}
+	return nil
+}
+
 // begin makes the file, with what was kept up to the first change.
 func (g *cleanedGroup) begin(upTo int64) error {
+	if err := g.hasRoom(); err != nil {
+		return err
+	}
 	f, err := g.clean.fsys.OpenFile(g.path(logSuffix+cleanedSuffix), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o644)
 	if err != nil {
 		return err

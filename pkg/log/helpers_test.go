@@ -5,13 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
-	"io"
 	"testing"
-
-	"github.com/klauspost/compress/gzip"
-	"github.com/klauspost/compress/s2"
-	"github.com/klauspost/compress/zstd"
-	"github.com/pierrec/lz4/v4"
 
 	"github.com/highwater-io/highwater/pkg/batch"
 	"github.com/highwater-io/highwater/pkg/ident"
@@ -167,33 +161,10 @@ func resequenced(raw []byte, sequence int32) []byte {
 // compressed is the batch in another compression.
 func compressed(t tb, raw []byte, c batch.Compression) []byte {
 	t.Helper()
-	var packed bytes.Buffer
-	write := func(w io.WriteCloser) {
-		if _, err := w.Write(raw[batch.HeaderSize:]); err != nil {
-			t.Fatal(err)
-		}
-		if err := w.Close(); err != nil {
-			t.Fatal(err)
-		}
+	var w batch.Rewriter
+	out, err := w.Compress(raw, c)
+	if err != nil {
+		t.Fatal(err)
 	}
-	switch c {
-	case batch.None:
-		return raw
-	case batch.Gzip:
-		write(gzip.NewWriter(&packed))
-	case batch.Snappy:
-		packed.Write(s2.EncodeSnappy(nil, raw[batch.HeaderSize:]))
-	case batch.LZ4:
-		write(lz4.NewWriter(&packed))
-	case batch.Zstd:
-		w, err := zstd.NewWriter(&packed)
-		if err != nil {
-			t.Fatal(err)
-		}
-		write(w)
-	}
-	out := append(bytes.Clone(raw[:batch.HeaderSize]), packed.Bytes()...)
-	binary.BigEndian.PutUint32(out[8:], uint32(len(out)-batch.LogOverhead))
-	out[22] |= byte(c)
-	return rechecked(out)
+	return out
 }

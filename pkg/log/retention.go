@@ -81,7 +81,8 @@ func (l *Log) DeleteOldSegments(nowMs int64, limits Limits, upTo ident.Offset) (
 	return segments, bytes, l.damageChanged()
 }
 
-// isExpired says whether all records of s are older than ms. A segment without a timestamp is never too old.
+// isExpired says whether all records of s are older than ms. Records without a timestamp are never too
+// old.
 func (l *Log) isExpired(s *segment, nowMs, ms int64) (bool, error) {
 	if ms < 0 {
 		return false, nil
@@ -96,7 +97,32 @@ func (l *Log) isExpired(s *segment, nowMs, ms int64) (bool, error) {
 		}
 		s.maxTS, s.maxTSOffset, s.maxKnown = largest, at, true
 	}
-	return s.maxTS >= 0 && nowMs-s.maxTS > ms, nil
+	if s.maxTS < 0 {
+		records, err := s.hasRecords()
+		return !records, l.readError(s, err)
+	}
+	return nowMs-s.maxTS > ms, nil
+}
+
+// hasRecords says whether any batch of the segment has records: compaction may have emptied all of them.
+func (s *segment) hasRecords() (bool, error) {
+	file, err := s.acquire()
+	if err != nil {
+		return false, err
+	}
+	defer file.release()
+	r := headerReader{f: file.file, size: s.size, buf: make([]byte, lookUpBytes)}
+	for pos := int64(0); pos < s.size; {
+		h, err := r.at(pos)
+		if err != nil {
+			return false, err
+		}
+		if h.NumRecords > 0 {
+			return true, nil
+		}
+		pos += int64(h.Size())
+	}
+	return false, nil
 }
 
 // dropFirst removes the first n segments, the oldest first, so that a crash leaves a log without gaps.

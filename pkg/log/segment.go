@@ -125,8 +125,8 @@ func (s *segment) acquire() (*handle, error) {
 // note takes a batch that was written at pos into the indexes and the segment's extent, by Kafka's rule: an
 // entry for the first batch that begins more than the interval after the last entry.
 func (s *segment) note(x *indexes, h batch.Header, pos int64) {
-	if h.MaxTimestamp > s.maxTS {
-		s.maxTS, s.maxTSOffset = h.MaxTimestamp, h.LastOffset()
+	if ts := largestOf(h); ts > s.maxTS {
+		s.maxTS, s.maxTSOffset = ts, h.LastOffset()
 	}
 	if s.sinceIndex > s.interval {
 		x.addOffset(offsetEntry{relative(s.base, h.LastOffset()), uint32(pos)})
@@ -136,6 +136,15 @@ func (s *segment) note(x *indexes, h batch.Header, pos int64) {
 	s.sinceIndex += int64(h.Size())
 	s.size = pos + int64(h.Size())
 	s.next = h.NextOffset()
+}
+
+// largestOf is the largest timestamp of a batch's records. One that compaction has emptied has none, though its header
+// keeps that of what was there.
+func largestOf(h batch.Header) int64 {
+	if h.NumRecords == 0 {
+		return -1
+	}
+	return h.MaxTimestamp
 }
 
 func (s *segment) noteMaxTimestamp(x *indexes) {
@@ -289,8 +298,8 @@ func (s *segment) loadTail(f vfs.File, x *indexes) error {
 			return fmt.Errorf("%s at %d: %w: base offset %d after offset %d", f.Name(), pos, batch.ErrCorrupt, h.BaseOffset, s.next)
 		}
 		last.meet(s.base, h)
-		if h.MaxTimestamp > s.maxTS {
-			s.maxTS, s.maxTSOffset = h.MaxTimestamp, h.LastOffset()
+		if ts := largestOf(h); ts > s.maxTS {
+			s.maxTS, s.maxTSOffset = ts, h.LastOffset()
 		}
 		s.next = h.NextOffset()
 		pos += int64(h.Size())

@@ -56,6 +56,12 @@ func setDefault(v *int64, to int64) {
 // StampsAppends says whether appends get the leader's time.
 func (l *Log) StampsAppends() bool { return l.cfg.LogAppendTime }
 
+// Settings are those in force. They belong to the owner.
+func (l *Log) Settings() Settings { return l.cfg.Settings }
+
+// Compacted says whether the log is compacted, so that every record needs a key. It belongs to the owner.
+func (l *Log) Compacted() bool { return l.cfg.Compaction.Enabled }
+
 // SetSettings replaces the settings for what is to come. One that is out of range is an error and changes nothing.
 func (l *Log) SetSettings(s Settings) error {
 	s, err := s.withDefaults()

@@ -88,8 +88,7 @@ func (s *segment) largestBetween(size int64, from, below ident.Offset) (largest 
 				break
 			}
 			last.meet(s.base, h)
-			if h.MaxTimestamp > largest && h.LastOffset() >= from {
-				ts := h.MaxTimestamp
+			if ts := largestOf(h); ts > largest && h.LastOffset() >= from {
 				if h.BaseOffset < from {
 					if ts, err = largestFrom(f, pos, h, from); err != nil {
 						return err

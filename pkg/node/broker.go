@@ -44,6 +44,7 @@ type broker struct {
 	producerIDs *producerIDs
 	checkpoints *checkpoints
 	files       *log.Files
+	cleaner     *cleaner
 	openings    *openings
 	removals    *removals
 	// cleanStart says that the directory was closed in order: no log needs a scan.
@@ -89,7 +90,8 @@ func newBroker(cfg Config, logger *slog.Logger, c clock, dir *logDir, incarnatio
 	b.scrubber = newScrubber(b)
 	b.lifecycle = newLifecycle(b, mark.BrokerEpoch)
 	b.producerIDs = newProducerIDs(b)
-	metrics.registry.MustRegister(partitionCollector{b}, recoveryCollector{b.openings.progress}, logDirCollector{dir}, logCollector{b.files}, damageCollector{b})
+	b.cleaner = newCleaner(b)
+	metrics.registry.MustRegister(b.cleaner.metrics, partitionCollector{b}, recoveryCollector{b.openings.progress}, logDirCollector{dir}, logCollector{b.files}, damageCollector{b})
 	return b, nil
 }
 
@@ -106,6 +108,7 @@ func topicDefaults(d Defaults) topicconfig.Defaults {
 func (b *broker) start(ctx context.Context, running *sync.WaitGroup) {
 	for _, loop := range []func(context.Context){
 		b.offlineLoop, b.timers.run, b.alterer.run, b.assigner.run, b.scrubber.run, b.scrubber.suspectLoop, b.lifecycle.run, b.checkpointLoop, b.sealedFlushLoop, b.retentionLoop, b.recoveryLoop, b.producerExpirationLoop,
+		b.cleaner.run,
 	} {
 		running.Go(func() { loop(ctx) })
 	}

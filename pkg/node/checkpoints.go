@@ -14,7 +14,7 @@ import (
 	"github.com/highwater-io/highwater/pkg/vfs"
 )
 
-// checkpoints are the three files of a data directory that hold an offset for each partition. They are read once
+// checkpoints are the four files of a data directory that hold an offset for each partition. They are read once
 // and then written from what the replicas say; a partition that is not opened keeps what the files said.
 type checkpoints struct {
 	fs  vfs.FS
@@ -30,7 +30,9 @@ type checkpoints struct {
 }
 
 // checkpointFiles in the order in which they are written.
-var checkpointFiles = []string{log.RecoveryPointCheckpointFile, log.LogStartCheckpointFile, log.HighWatermarkCheckpointFile}
+var checkpointFiles = []string{
+	log.CleanerCheckpointFile, log.RecoveryPointCheckpointFile, log.LogStartCheckpointFile, log.HighWatermarkCheckpointFile,
+}
 
 // loadCheckpoints reads what there is. A file that is damaged counts as missing, with a warning: a log without
 // recovery point is scanned whole, one without high watermark begins with its log start until the leader tells.
@@ -79,6 +81,26 @@ func (c *checkpoints) logStart(topic string, index int32) ident.Offset {
 	return c.get(log.LogStartCheckpointFile, topic, index)
 }
 
+func (c *checkpoints) cleanOffset(topic string, index int32) ident.Offset {
+	return c.get(log.CleanerCheckpointFile, topic, index)
+}
+
+// noteClean takes over up to where a log is compacted, and says whether that is lower than what is known.
+func (c *checkpoints) noteClean(topic string, index int32, clean ident.Offset) (fell bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	key := log.TopicIndex{Topic: topic, Index: index}
+	known, ok := c.files[log.CleanerCheckpointFile][key]
+	switch {
+	case clean > 0:
+		c.set(log.CleanerCheckpointFile, topic, index, clean)
+	case ok: // as Kafka has only those that were compacted
+		delete(c.files[log.CleanerCheckpointFile], key)
+		c.dirty[log.CleanerCheckpointFile] = true
+	}
+	return ok && clean < known
+}
+
 // forget drops a partition whose directory is gone: another topic of that name must not begin with its offsets.
 func (c *checkpoints) forget(topic string, index int32) {
 	c.mu.Lock()
@@ -107,6 +129,7 @@ func (c *checkpoints) drop(file, topic string, index int32) {
 func (c *checkpoints) noteReplica(r *replica) {
 	l := r.partition.Log()
 	c.note(r.topic, r.id.Index, r.partition.HighWatermark(), l.FlushedOffset(), l.StartOffset())
+	c.noteClean(r.topic, r.id.Index, l.CleanOffset())
 }
 
 // note takes over a replica's offsets.

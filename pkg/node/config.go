@@ -44,7 +44,12 @@ type Config struct {
 	// ScrubInterval is how long one check of the checksums of all sealed segments takes, and when the next begins; 0 is
 	// never. Segments in which a look-up met damage are checked all the same.
 	ScrubInterval time.Duration
-	HostsFile     string
+	// CleanerIOBytes is how many bytes log compaction reads and writes in a second (log.cleaner.io.max.bytes.per.second);
+	// 0 is no limit. CleanerMapBytes is the memory for the keys that it goes through (log.cleaner.dedupe.buffer.size);
+	// 0 is DefaultCleanerMapBytes.
+	CleanerIOBytes  int64
+	CleanerMapBytes int64
+	HostsFile       string
 
 	Shared SharedConfig
 	Timing Timing
@@ -169,6 +174,8 @@ type Timing struct {
 	CheckpointInterval time.Duration
 	// DirProbeInterval is the first pause before an offline directory is tried again; it doubles up to 30 s.
 	DirProbeInterval time.Duration
+	// CleanerInterval is the pause of log compaction when there is nothing to be compacted (log.cleaner.backoff.ms).
+	CleanerInterval time.Duration
 	// ShutdownTimeout bounds the controlled shutdown; after it the node stops as it is.
 	ShutdownTimeout time.Duration
 }
@@ -184,6 +191,7 @@ func DefaultTiming() Timing {
 		RequestTimeout:     2 * time.Second,
 		CheckpointInterval: 5 * time.Second,
 		DirProbeInterval:   time.Second,
+		CleanerInterval:    15 * time.Second,
 		ShutdownTimeout:    20 * time.Second,
 	}
 }
@@ -240,6 +248,12 @@ func (c *Config) Validate() error {
 	}
 	if c.ScrubInterval < 0 {
 		bad("--scrub-interval: want 0 (never) or more, have %s", c.ScrubInterval)
+	}
+	if c.CleanerIOBytes < 0 {
+		bad("--cleaner-io-bytes-per-second: want 0 (no limit) or more, have %d", c.CleanerIOBytes)
+	}
+	if c.CleanerMapBytes < 0 {
+		bad("--cleaner-dedupe-buffer-bytes: want 0 (the default) or more, have %d", c.CleanerMapBytes)
 	}
 	if c.DataDir == "" {
 		bad("--data-dir is missing")

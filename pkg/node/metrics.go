@@ -157,7 +157,7 @@ func (c partitionCollector) Collect(out chan<- prometheus.Metric) {
 // MetricDescriptions lists what a data node's /metrics describes, for the documentation.
 func MetricDescriptions() []*prometheus.Desc {
 	m := newMetrics()
-	m.registry.MustRegister(partitionCollector{}, recoveryCollector{}, logDirCollector{}, logCollector{}, damageCollector{}, quorumCollector{})
+	m.registry.MustRegister(partitionCollector{}, recoveryCollector{}, logDirCollector{}, logCollector{}, damageCollector{}, quorumCollector{}, newCleanerMetrics(nil))
 	out := make(chan *prometheus.Desc)
 	go func() {
 		m.registry.Describe(out)

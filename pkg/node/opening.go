@@ -220,6 +220,7 @@ func (b *broker) openReplica(o *opening, progress func(bytes int64) error) (*rep
 			StartOffset:          b.checkpoints.logStart(o.topic, o.id.Index),
 			RecoveryPoint:        recoveryPoint,
 			ProducerExpirationMs: time.Duration(b.cfg.Shared.Defaults.ProducerIDExpiration).Milliseconds(),
+			CleanOffset:          b.checkpoints.cleanOffset(o.topic, o.id.Index),
 			// A clean stop leaves the recovery point of every log that it closed. One without was not open then, and
 			// nobody knows how it was left.
 			CleanShutdown: b.cleanStart && known,

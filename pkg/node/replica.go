@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/highwater-io/highwater/pkg/ident"
+	"github.com/highwater-io/highwater/pkg/log"
 	"github.com/highwater-io/highwater/pkg/node/exec"
 	"github.com/highwater-io/highwater/pkg/replication"
 )
@@ -52,6 +53,7 @@ type aftermath struct {
 	news      damageNews
 	refused   error
 	failed    error
+	cleanFell bool // what was compacted has been truncated
 }
 
 type completedProduce struct {
@@ -85,6 +87,16 @@ func (r *replica) do(f func(now ident.Instant, p *exec.Partition)) bool {
 	r.mu.Unlock()
 	r.act(after)
 	return true
+}
+
+// whole is do for what was begun before and has to be ended also when the replica was closed meanwhile.
+func (r *replica) whole(f func(now ident.Instant, p *exec.Partition)) {
+	r.mu.Lock()
+	now := r.broker.clock.now()
+	f(now, r.partition)
+	after := r.drain(now)
+	r.mu.Unlock()
+	r.act(after)
 }
 
 // drain collects the executor's output and passes on what must not be overtaken. The mutex is held.
@@ -140,6 +152,9 @@ func (r *replica) drain(now ident.Instant) *aftermath {
 		}
 	}
 	after.facts = append(after.facts, out.Facts...)
+	if out.Truncated && !r.closed {
+		after.cleanFell = r.broker.checkpoints.noteClean(r.topic, r.id.Index, r.partition.Log().CleanOffset())
+	}
 	return after
 }
 
@@ -155,6 +170,12 @@ func (r *replica) act(after *aftermath) {
 	}
 	if after.failed != nil {
 		r.broker.takeOffline(after.failed)
+	}
+	if after.cleanFell {
+		// Not with the next checkpoint: what comes in its place is not compacted, and a crash must not make it look so.
+		if err := r.broker.checkpoints.writeFile(log.CleanerCheckpointFile); err != nil {
+			r.broker.logger.Error("checkpoints can't be written", "dir", r.broker.cfg.DataDir, "error", err)
+		}
 	}
 	for _, c := range after.completed {
 		c.waiter.op.done(c.waiter.index, c.result)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"path/filepath"
 	"slices"
 	"time"
@@ -110,12 +111,23 @@ func (b *broker) applyPartition(image *metadata.Image, id ident.TopicPartition) 
 
 // logSettings is what a topic's configuration says to the logs of its partitions.
 func logSettings(values topicconfig.Values) log.Settings {
+	maxLag := values.MaxCompactionLagMs
+	if maxLag == math.MaxInt64 {
+		maxLag = 0
+	}
 	return log.Settings{
-		SegmentBytes:       int64(values.SegmentBytes),
-		SegmentMs:          values.SegmentMs,
-		SegmentJitterMs:    values.SegmentJitterMs,
-		IndexBytes:         max(int64(values.SegmentIndexBytes), log.MinIndexBytes),
-		LogAppendTime:      values.LogAppendTime,
+		SegmentBytes:    int64(values.SegmentBytes),
+		SegmentMs:       values.SegmentMs,
+		SegmentJitterMs: values.SegmentJitterMs,
+		IndexBytes:      max(int64(values.SegmentIndexBytes), log.MinIndexBytes),
+		LogAppendTime:   values.LogAppendTime,
+		Compaction: log.Compaction{
+			Enabled:           values.Compact,
+			DeleteRetentionMs: values.DeleteRetentionMs,
+			MinDirtyRatio:     values.MinCleanableRatio,
+			MinLagMs:          values.MinCompactionLagMs,
+			MaxLagMs:          maxLag,
+		},
 		IndexIntervalBytes: max(int64(values.IndexIntervalBytes), 1), // with 0 every batch gets an entry, as with 1
 	}
 }
@@ -187,6 +199,9 @@ func (b *broker) retain(r *replica) {
 	image := b.image()
 	values, _ := b.defaults.Values(image.Config(metadata.ResourceTopic, r.topic).Get)
 	limits := log.Limits{Ms: values.RetentionMs, Bytes: values.RetentionBytes}
+	if !values.Delete {
+		return // compaction alone decides what goes
+	}
 	r.do(func(now ident.Instant, p *exec.Partition) {
 		segments, bytes, err := p.DeleteOldSegments(now, time.Now().UnixMilli(), limits)
 		if err == nil && segments > 0 {

@@ -12,12 +12,16 @@ import (
 const (
 	CleanupPolicy               = "cleanup.policy"
 	CompressionType             = "compression.type"
+	DeleteRetentionMs           = "delete.retention.ms"
 	FlushMessages               = "flush.messages"
 	FlushMs                     = "flush.ms"
 	IndexIntervalBytes          = "index.interval.bytes"
+	MaxCompactionLagMs          = "max.compaction.lag.ms"
 	MaxMessageBytes             = "max.message.bytes"
 	MessageTimestampAfterMaxMs  = "message.timestamp.after.max.ms"
 	MessageTimestampType        = "message.timestamp.type"
+	MinCleanableDirtyRatio      = "min.cleanable.dirty.ratio"
+	MinCompactionLagMs          = "min.compaction.lag.ms"
 	MinInsyncReplicas           = "min.insync.replicas"
 	RetentionBytes              = "retention.bytes"
 	RetentionMs                 = "retention.ms"
@@ -43,18 +47,23 @@ type Key struct {
 	Doc     string
 
 	min, max int64    // of ConfigTypeInt and ConfigTypeLong, inclusive
+	maxRatio float64  // of ConfigTypeDouble, inclusive; the least is 0
 	only     []string // of ConfigTypeString and each member of ConfigTypeList: what is accepted
 }
 
 // table is sorted by name.
 var table = []Key{
 	{
-		Name: CleanupPolicy, Type: kmsg.ConfigTypeList, Default: "delete", Synonym: "log.cleanup.policy", only: []string{"delete"},
-		Doc: "What becomes of old segments. \"delete\" drops them by retention time or size; compaction is not available yet.",
+		Name: CleanupPolicy, Type: kmsg.ConfigTypeList, Default: "delete", Synonym: "log.cleanup.policy", only: []string{"delete", "compact"},
+		Doc: "What becomes of old segments. \"delete\" drops them by retention time or size. \"compact\" keeps the last record of each key, and refuses records without a key; those that a topic has from before it was compacted go. Both may be set.",
 	},
 	{
 		Name: CompressionType, Type: kmsg.ConfigTypeString, Default: "producer", Synonym: "compression.type", only: []string{"producer"},
 		Doc: "Batches are kept as the producer compressed them; \"producer\" is the only value.",
+	},
+	{
+		Name: DeleteRetentionMs, Type: kmsg.ConfigTypeLong, Default: "86400000", Synonym: "log.cleaner.delete.retention.ms", min: 0, max: math.MaxInt64,
+		Doc: "How long, in milliseconds, compaction keeps a tombstone (a record with a key and no value) after it removed what the tombstone deletes. A reader that takes longer than this from the beginning to the end may miss deletions.",
 	},
 	{
 		Name: FlushMessages, Type: kmsg.ConfigTypeLong, Default: "9223372036854775807", Synonym: "log.flush.interval.messages", min: 1, max: math.MaxInt64,
@@ -69,6 +78,11 @@ var table = []Key{
 		Doc: "How many bytes of a segment lie between two entries of its indexes. A change counts from the next segment on.",
 	},
 	{
+		// Kafka's default for a topic, and that of the broker config that it comes from, is the largest number.
+		Name: MaxCompactionLagMs, Type: kmsg.ConfigTypeLong, Default: "9223372036854775807", Synonym: "log.cleaner.max.compaction.lag.ms", min: 1, max: math.MaxInt64,
+		Doc: "How long, in milliseconds, a record of a compacted topic may stay uncompacted, however little there is to be compacted: the segment that is being written is closed for it. The default is no limit.",
+	},
+	{
 		Name: MaxMessageBytes, Type: kmsg.ConfigTypeInt, Default: "1048588", Synonym: "message.max.bytes", min: 0, max: math.MaxInt32,
 		Doc: "The size in bytes of the largest record batch that the topic takes.",
 	},
@@ -79,6 +93,14 @@ var table = []Key{
 	{
 		Name: MessageTimestampType, Type: kmsg.ConfigTypeString, Default: createTime, Synonym: "log.message.timestamp.type", only: []string{createTime, logAppendTime},
 		Doc: "Whether records keep the timestamp that the producer gave them (\"CreateTime\") or get the leader's when it appends them (\"LogAppendTime\").",
+	},
+	{
+		Name: MinCleanableDirtyRatio, Type: kmsg.ConfigTypeDouble, Default: "0.5", Synonym: "log.cleaner.min.cleanable.ratio", maxRatio: 1,
+		Doc: "How much of a compacted topic's log, from 0 to 1, has to be new since the last compaction for the next one to be worth it. Lower takes less room on the disk and more work.",
+	},
+	{
+		Name: MinCompactionLagMs, Type: kmsg.ConfigTypeLong, Default: "0", Synonym: "log.cleaner.min.compaction.lag.ms", min: 0, max: math.MaxInt64,
+		Doc: "How long, in milliseconds, every record of a compacted topic stays, also when its key comes again. At most max.compaction.lag.ms.",
 	},
 	{
 		Name: MinInsyncReplicas, Type: kmsg.ConfigTypeInt, Default: "1", Synonym: "min.insync.replicas", min: 1, max: math.MaxInt32,
@@ -120,11 +142,11 @@ var table = []Key{
 // message.timestamp.before.max.ms is among them because it can't be kept exactly: a batch's header has the largest
 // timestamp, and that of the first record, but not the smallest, and records are not decoded here.
 var notYet = []string{
-	"compression.gzip.level", "compression.lz4.level", "compression.zstd.level", "delete.retention.ms",
+	"compression.gzip.level", "compression.lz4.level", "compression.zstd.level",
 	"file.delete.delay.ms", "follower.replication.throttled.replicas",
-	"leader.replication.throttled.replicas", "local.retention.bytes", "local.retention.ms", "max.compaction.lag.ms",
-	"message.timestamp.before.max.ms", "min.cleanable.dirty.ratio",
-	"min.compaction.lag.ms", "preallocate", "remote.copy.disable", "remote.log.delete.on.disable",
+	"leader.replication.throttled.replicas", "local.retention.bytes", "local.retention.ms",
+	"message.timestamp.before.max.ms",
+	"preallocate", "remote.copy.disable", "remote.log.delete.on.disable",
 	"remote.storage.enable",
 }
 

@@ -56,10 +56,22 @@ func TestValidate(t *testing.T) {
 		{UncleanLeaderElectionEnable, "TRUE", ""},
 		{UncleanLeaderElectionEnable, "yes", "expected true or false"},
 		{CleanupPolicy, "delete", ""},
-		{CleanupPolicy, "compact", "must be one or more of: delete"},
-		{CleanupPolicy, "delete,compact", "must be one or more of: delete"},
+		{CleanupPolicy, "compact", ""},
+		{CleanupPolicy, "compact, delete", ""},
+		{CleanupPolicy, "delete,compress", "must be one or more of: delete, compact"},
 		{CleanupPolicy, "delete,delete", "twice"},
-		{CleanupPolicy, "", "must be one or more of: delete"},
+		{CleanupPolicy, "", "must be one or more of: delete, compact"},
+		{DeleteRetentionMs, "0", ""},
+		{DeleteRetentionMs, "-1", "must be at least 0"},
+		{MinCleanableDirtyRatio, "0.75", ""},
+		{MinCleanableDirtyRatio, "1", ""},
+		{MinCleanableDirtyRatio, "0", ""},
+		{MinCleanableDirtyRatio, "1.01", "must be between 0 and 1"},
+		{MinCleanableDirtyRatio, "-0.1", "must be between 0 and 1"},
+		{MinCleanableDirtyRatio, "NaN", "must be between 0 and 1"},
+		{MinCleanableDirtyRatio, "half", "not a number"},
+		{MinCompactionLagMs, "-1", "must be at least 0"},
+		{MaxCompactionLagMs, "0", "must be at least 1"},
 		{CompressionType, "gzip", "must be one of: producer"},
 		{MessageTimestampType, "LogAppendTime", ""},
 		{MessageTimestampType, "logappendtime", "must be one of: CreateTime, LogAppendTime"},
@@ -79,6 +91,19 @@ func TestValidate(t *testing.T) {
 	}
 }
 
+func TestConfigsAreCheckedTogether(t *testing.T) {
+	node := Defaults{MaxCompactionLagMs: "100"}
+	for value, want := range map[string]string{"100": "", "101": "min.compaction.lag.ms (101) is above max.compaction.lag.ms (100)"} {
+		err := node.ValidateTogether(func(name string) (string, bool) { return value, name == MinCompactionLagMs })
+		if want == "" && err != nil || want != "" && (err == nil || err.Error() != want) {
+			t.Errorf("%s: %v", value, err)
+		}
+	}
+	if err := (Defaults{MaxCompactionLagMs: "100", MinCompactionLagMs: "101"}).Validate(); err == nil {
+		t.Error("defaults that do not fit each other were taken")
+	}
+}
+
 func TestRefusingALongValueDoesNotRepeatItWhole(t *testing.T) {
 	if err := Validate(RetentionMs, strings.Repeat("9", 1<<20)); err == nil || len(err.Error()) > 300 {
 		t.Errorf("got %d bytes of error", len(err.Error()))
@@ -90,6 +115,7 @@ func TestValuesPreferTheTopicThenTheNodeThenKafka(t *testing.T) {
 	topic := map[string]string{RetentionMs: "-1", UncleanLeaderElectionEnable: "true"}
 	got, err := node.Values(func(name string) (string, bool) { v, ok := topic[name]; return v, ok })
 	want := Values{
+		Delete: true, DeleteRetentionMs: 86_400_000, MaxCompactionLagMs: math.MaxInt64, MinCleanableRatio: 0.5,
 		FlushMessages: math.MaxInt64, FlushMs: math.MaxInt64,
 		IndexIntervalBytes: 4096, MaxMessageBytes: 1048588, MinInsyncReplicas: 2,
 		RetentionBytes: -1, RetentionMs: -1, SegmentBytes: 1 << 30, SegmentIndexBytes: 10 << 20, SegmentMs: 604800000, UncleanLeaderElection: true, TimestampAfterMaxMs: 3_600_000,

@@ -56,6 +56,14 @@ func (k Key) check(value string) error {
 		if n > k.max {
 			return invalid("must be at most %d", k.max)
 		}
+	case configTypeDouble:
+		f, err := parseRatio(value)
+		if err != nil {
+			return invalid("not a number")
+		}
+		if !(f >= 0 && f <= k.maxRatio) { // which NaN is neither
+			return invalid("must be between 0 and %v", k.maxRatio)
+		}
 	case configTypeList:
 		members := SplitList(value)
 		if len(members) == 0 {
@@ -101,6 +109,23 @@ func parseBool(value string) (b, ok bool) {
 
 func parseNumber(value string) (int64, error) {
 	return strconv.ParseInt(strings.TrimSpace(value), 10, 64)
+}
+
+func parseRatio(value string) (float64, error) {
+	return strconv.ParseFloat(strings.TrimSpace(value), 64)
+}
+
+// ValidateTogether says whether a topic's configs fit each other, in words that a person can act on. Each of them has
+// passed Validate.
+func (d Defaults) ValidateTogether(topic Get) error {
+	values, err := d.Values(topic)
+	if err != nil {
+		return nil // what is wrong by itself was there before, and counts as not set
+	}
+	if values.MinCompactionLagMs > values.MaxCompactionLagMs {
+		return fmt.Errorf("%s (%d) is above %s (%d)", MinCompactionLagMs, values.MinCompactionLagMs, MaxCompactionLagMs, values.MaxCompactionLagMs)
+	}
+	return nil
 }
 
 // IsTrue says whether a boolean config's value is true; one that can't be read is not.

@@ -12,6 +12,7 @@ const (
 	configTypeBoolean = kmsg.ConfigTypeBoolean
 	configTypeInt     = kmsg.ConfigTypeInt
 	configTypeLong    = kmsg.ConfigTypeLong
+	configTypeDouble  = kmsg.ConfigTypeDouble
 	configTypeList    = kmsg.ConfigTypeList
 )
 
@@ -31,7 +32,7 @@ func (d Defaults) Validate() error {
 			return err
 		}
 	}
-	return nil
+	return d.ValidateTogether(nil)
 }
 
 // Get reads what a topic itself sets for a key; a method value or closure over a metadata image. Nil sets nothing.
@@ -52,6 +53,11 @@ func (d Defaults) Value(key Key, topic Get) (string, kmsg.ConfigSource) {
 
 // Values are a topic's configs as numbers, for the code that acts on them.
 type Values struct {
+	Compact, Delete       bool // what cleanup.policy holds
+	DeleteRetentionMs     int64
+	MaxCompactionLagMs    int64 // math.MaxInt64: no limit
+	MinCleanableRatio     float64
+	MinCompactionLagMs    int64
 	FlushMessages         int64 // 1: before each acknowledgement; math.MaxInt64: never
 	FlushMs               int64 // math.MaxInt64: never
 	IndexIntervalBytes    int32
@@ -104,9 +110,19 @@ func (d Defaults) Values(topic Get) (Values, error) {
 		return int32(n)
 	}
 	unclean, _ := parseBool(text(UncleanLeaderElectionEnable))
-	text(CleanupPolicy)
+	ratio, err := parseRatio(text(MinCleanableDirtyRatio))
+	if err != nil {
+		panic(fmt.Sprintf("topicconfig: %s passed its check and is no number: %v", MinCleanableDirtyRatio, err))
+	}
+	policy := SplitList(text(CleanupPolicy))
 	text(CompressionType)
 	return Values{
+		Compact:               slices.Contains(policy, "compact"),
+		Delete:                slices.Contains(policy, "delete"),
+		DeleteRetentionMs:     number(DeleteRetentionMs),
+		MaxCompactionLagMs:    number(MaxCompactionLagMs),
+		MinCleanableRatio:     ratio,
+		MinCompactionLagMs:    number(MinCompactionLagMs),
 		FlushMessages:         number(FlushMessages),
 		FlushMs:               number(FlushMs),
 		LogAppendTime:         text(MessageTimestampType) == logAppendTime,

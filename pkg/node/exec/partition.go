@@ -84,6 +84,8 @@ type Output struct {
 	Flush bool
 	// Chores: with ChoresApart, call BeginChores; none are under way.
 	Chores bool
+	// Truncated: records are gone from the log's end, or all of them.
+	Truncated bool
 	// HighWatermark has moved: worth a checkpoint.
 	HighWatermark bool
 	Facts         []replication.Fact
@@ -255,6 +257,7 @@ func (p *Partition) perform() {
 	if t := e.Truncate; t != nil {
 		err := p.truncate(*t)
 		p.do("truncate", err)
+		p.outputs.Truncated = true
 		if err == nil {
 			p.outputs.LogStart = p.outputs.LogStart || t.Full
 			p.todo = append(p.todo, replication.TruncateDone{})
@@ -352,6 +355,11 @@ func (p *Partition) checkProduce(records []byte) (replication.Code, string) {
 	if limit := p.cfg.TimestampAfterMaxMs; limit >= 0 && p.cfg.Log.WallMillis != nil && !p.log.StampsAppends() {
 		if ahead := h.MaxTimestamp - p.cfg.Log.WallMillis(); ahead > limit {
 			return InvalidTimestamp, fmt.Sprintf("a record's timestamp is %d ms ahead, message.timestamp.after.max.ms is %d", ahead, limit)
+		}
+	}
+	if p.log.Compacted() {
+		if err := batch.CheckKeyed(one, h); err != nil {
+			return batchCode(err), err.Error()
 		}
 	}
 	return replication.None, ""

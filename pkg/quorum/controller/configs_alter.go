@@ -89,6 +89,7 @@ func (c *Controller) alterTopicConfigs(resource *kmsg.IncrementalAlterConfigsReq
 	current := c.appended.image.Config(metadata.ResourceTopic, resource.ResourceName)
 	var names []string
 	var records []metadata.Record
+	changed := map[string]*string{}
 	changes := slices.Clone(resource.Configs)
 	slices.SortStableFunc(changes, func(a, b kmsg.IncrementalAlterConfigsRequestResourceConfig) int {
 		return strings.Compare(a.Name, b.Name)
@@ -108,6 +109,18 @@ func (c *Controller) alterTopicConfigs(resource *kmsg.IncrementalAlterConfigsReq
 			continue
 		}
 		records = append(records, &metadata.ConfigRecord{ResourceType: metadata.ResourceTopic, ResourceName: resource.ResourceName, Name: change.Name, Value: value})
+		changed[change.Name] = value
+	}
+	if err := c.cfg.TopicDefaults.ValidateTogether(func(name string) (string, bool) {
+		if value, ok := changed[name]; ok {
+			if value == nil {
+				return "", false
+			}
+			return *value, true
+		}
+		return current.Get(name)
+	}); err != nil && len(changed) > 0 {
+		return nil, refuse(kerr.InvalidConfig, err.Error())
 	}
 	return records, nil
 }

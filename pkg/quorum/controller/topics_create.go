@@ -126,6 +126,17 @@ func (t *tx) createTopic(topic *kmsg.CreateTopicsRequestTopic) (kmsg.CreateTopic
 		return answer, why
 	}
 	s := t.state()
+	config := func(key string) (string, bool) {
+		for _, c := range configs {
+			if c.Name == key {
+				return *c.Value, true
+			}
+		}
+		return "", false
+	}
+	if err := s.defaults.ValidateTogether(config); err != nil {
+		return answer, refuse(kerr.InvalidConfig, err.Error())
+	}
 	assignments, why := t.c.assignments(s, topic)
 	if why != nil {
 		return answer, why
@@ -149,14 +160,7 @@ func (t *tx) createTopic(topic *kmsg.CreateTopicsRequestTopic) (kmsg.CreateTopic
 	t.add(partitions...)
 	answer.Topic, answer.TopicID = topic.Topic, id
 	answer.NumPartitions, answer.ReplicationFactor = int32(len(assignments)), int16(len(assignments[0]))
-	answer.Configs = s.defaults.Created(func(key string) (string, bool) {
-		for _, c := range configs {
-			if c.Name == key {
-				return *c.Value, true
-			}
-		}
-		return "", false
-	})
+	answer.Configs = s.defaults.Created(config)
 	return answer, nil
 }
 
