@@ -25,11 +25,11 @@ func flushedSmall() Config {
 func scrubAll(t tb, l *Log) (found bool) {
 	t.Helper()
 	for s := l.BeginScrub(100); s != nil; s = l.BeginScrub(100) {
-		new, err := l.EndScrub(s, s.Run())
+		newly, err := l.EndScrub(s, s.Run())
 		if err != nil {
 			t.Fatal(err)
 		}
-		found = found || new
+		found = found || newly
 	}
 	return found
 }

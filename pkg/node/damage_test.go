@@ -133,7 +133,7 @@ func TestRottenSegmentOfAFollowerAndThenOfTheLeaderIsRefilled(t *testing.T) {
 			if err := inSync(); err != nil {
 				return err
 			}
-			want := c.content(ident.NodeID((rotten+1)%3), "orders")
+			want := c.content((rotten+1)%3, "orders")
 			if got := c.content(rotten, "orders"); !bytes.Equal(got, want) {
 				return fmt.Errorf("the copies of %d and %d bytes differ", len(got), len(want))
 			}
