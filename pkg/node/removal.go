@@ -175,6 +175,12 @@ func (q *removals) run() {
 		if q.ctx.Err() != nil {
 			continue
 		}
+		if b.dir.offline() != nil {
+			q.mu.Lock()
+			q.queue = nil // whoever takes the directory up again finds them by their names
+			q.mu.Unlock()
+			continue
+		}
 		if refused := (*logDirFailure)(nil); errors.As(err, &refused) {
 			b.logger.Error("the directories of removed replicas are left to the next start", "error", err)
 			q.stopped()
