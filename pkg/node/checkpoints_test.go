@@ -40,7 +40,7 @@ func TestCheckpointsAreWrittenWhenSomethingHasChangedAndAtACleanStop(t *testing.
 	checkpoint() // there is nothing yet
 	b.register()
 	b.apply(topicRecords("orders", ordersID, 1, nil)...)
-	checkpoint(checkpointFiles...)
+	checkpoint(checkpointFiles[1:]...) // the first is the cleaner's: nothing was compacted
 	checkpoint()
 	b.mustWrite("orders", 0, ordersID, "v")
 	checkpoint(log.HighWatermarkCheckpointFile)
