@@ -37,9 +37,12 @@ func (d disks) add(node ident.NodeID, incarnation ident.UUID, f nodefact.Fact) b
 	key := replicaKey{ident.TopicPartition{Topic: f.TopicID, Index: f.Index}, node}
 	switch f.Kind {
 	case nodefact.LogDirOffline:
-		if told := d.offline[node]; told.incarnation != incarnation || !told.seen {
-			d.offline[node] = offlineDir{incarnation: incarnation, fact: f}
+		told := d.offline[node]
+		if told.incarnation != incarnation {
+			told = offlineDir{incarnation: incarnation}
 		}
+		told.fact = f // a full disk may turn out to be broken
+		d.offline[node] = told
 	case nodefact.ReplicaDamaged:
 		before, known := d.damage[key]
 		switch {

@@ -68,6 +68,19 @@ func TestADirectoryIsOfflineUntilItsNodeServesInAnotherIncarnation(t *testing.T)
 	}
 }
 
+func TestFullDirectoryThatIsBrokenBesidesIsToldOfAsBroken(t *testing.T) {
+	book := cluster.NewFactBook()
+	for _, reason := range []string{nodefact.DiskFull, nodefact.IOError} {
+		book.Add(1, ident.UUID{2}, nodefact.Fact{Kind: nodefact.LogDirOffline, Index: -1, Replica: 1, Reason: reason})
+		if fact, is := book.LogDirOffline(registered(t, 1, true), 1); !is || fact.Reason != reason {
+			t.Errorf("%+v %v, want %s", fact, is, reason)
+		}
+	}
+	if _, is := book.LogDirOffline(registered(t, 3, false), 1); is {
+		t.Error("the node serves in a later incarnation")
+	}
+}
+
 func TestDamageIsKnownUntilTheReplicaIsRefilled(t *testing.T) {
 	book := cluster.NewFactBook()
 	at := ident.TopicPartition{Topic: topic, Index: 1}

@@ -25,6 +25,9 @@ type checkpoints struct {
 	mu    sync.Mutex
 	files map[string]map[log.TopicIndex]ident.Offset
 	dirty map[string]bool // differs from the file
+	// forgotten are the partitions that were dropped and that the file may still name, with the drop that was the last.
+	forgotten map[string]map[log.TopicIndex]int
+	drops     int
 
 	writing sync.Mutex // one write at a time; never taken under mu
 }
@@ -35,12 +38,15 @@ var checkpointFiles = []string{
 }
 
 // loadCheckpoints reads what there is. A file that is damaged counts as missing, with a warning: a log without
-// recovery point is scanned whole, one without high watermark begins with its log start until the leader tells.
+// recovery point is scanned whole, one without high watermark begins with its log start until the leader tells. With
+// an error it returns what could be read, which is enough for a directory that is offline.
 func loadCheckpoints(fsys vfs.FS, dir string, logger *slog.Logger) (*checkpoints, error) {
 	c := &checkpoints{
 		fs: fsys, dir: dir, kick: make(chan struct{}, 1),
 		files: map[string]map[log.TopicIndex]ident.Offset{}, dirty: map[string]bool{},
+		forgotten: map[string]map[log.TopicIndex]int{},
 	}
+	var failed error
 	for _, name := range checkpointFiles {
 		offsets, err := log.ReadOffsetCheckpoint(fsys, dir, name)
 		switch {
@@ -48,11 +54,11 @@ func loadCheckpoints(fsys vfs.FS, dir string, logger *slog.Logger) (*checkpoints
 			logger.Warn("a checkpoint file is damaged and counts as missing", "dir", dir, "error", err)
 			offsets, c.dirty[name] = map[log.TopicIndex]ident.Offset{}, true
 		case err != nil:
-			return nil, err
+			offsets, failed = map[log.TopicIndex]ident.Offset{}, errors.Join(failed, err)
 		}
-		c.files[name] = offsets
+		c.files[name], c.forgotten[name] = offsets, map[log.TopicIndex]int{}
 	}
-	return c, nil
+	return c, failed
 }
 
 func (c *checkpoints) get(file, topic string, index int32) ident.Offset {
@@ -101,7 +107,8 @@ func (c *checkpoints) noteClean(topic string, index int32, clean ident.Offset) (
 	return ok && clean < known
 }
 
-// forget drops a partition whose directory is gone: another topic of that name must not begin with its offsets.
+// forget drops a partition whose directory is gone: another topic of that name must not begin with its offsets. The
+// files may name it until settleForgotten.
 func (c *checkpoints) forget(topic string, index int32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -122,7 +129,26 @@ func (c *checkpoints) drop(file, topic string, index int32) {
 	if _, ok := c.files[file][key]; ok {
 		delete(c.files[file], key)
 		c.dirty[file] = true
+		c.drops++
+		c.forgotten[file][key] = c.drops
 	}
+}
+
+// settleForgotten makes sure that no file names a partition that was forgotten, before a log begins in its place. After
+// a crash the new log would be taken for the old one: what lies below that one's start would go.
+func (c *checkpoints) settleForgotten(topic string, index int32) error {
+	for _, name := range checkpointFiles {
+		c.mu.Lock()
+		_, named := c.forgotten[name][log.TopicIndex{Topic: topic, Index: index}]
+		c.mu.Unlock()
+		if !named {
+			continue
+		}
+		if err := c.writeFile(name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // noteReplica takes over where a replica stands. Its mutex is held, or it is closed.
@@ -195,16 +221,18 @@ func (c *checkpoints) writeFile(name string) error {
 		c.mu.Unlock()
 		return nil
 	}
-	offsets := maps.Clone(c.files[name])
+	offsets, drops := maps.Clone(c.files[name]), c.drops
 	c.dirty[name] = false
 	c.mu.Unlock()
 	err := log.WriteOffsetCheckpoint(c.fs, c.dir, name, offsets)
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if err != nil {
-		c.mu.Lock()
 		c.dirty[name] = true
-		c.mu.Unlock()
+		return err
 	}
-	return err
+	maps.DeleteFunc(c.forgotten[name], func(_ log.TopicIndex, drop int) bool { return drop <= drops })
+	return nil
 }
 
 // touch has all files written with the next write: a clean stop leaves them, changed or not.

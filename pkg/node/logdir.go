@@ -47,13 +47,17 @@ func newLogDir(under vfs.FS, path string, minFreeBytes int64) *logDir {
 // offline returns why the directory is out of service, nil while it is not.
 func (d *logDir) offline() *logDirFailure { return d.failure.Load() }
 
+// inherit takes the directory out of service for what an earlier life of the node in this process met.
+func (d *logDir) inherit(f *logDirFailure) {
+	if d.failure.CompareAndSwap(nil, f) {
+		close(d.down)
+	}
+}
+
 // fail takes the directory out of service; only the first error counts. op is one of package vfs's names, empty when
 // it is not known. It returns err.
 func (d *logDir) fail(op string, err error) error {
-	failure := &logDirFailure{dir: d.path, reason: offlineReason(op, err), err: err, since: time.Now()}
-	if d.failure.CompareAndSwap(nil, failure) {
-		close(d.down)
-	}
+	d.inherit(&logDirFailure{dir: d.path, reason: offlineReason(op, err), err: err, since: time.Now()})
 	return err
 }
 

@@ -438,3 +438,45 @@ func TestProbesWaitLongerWhenTheDirectoryFailsAgainSoon(t *testing.T) {
 		t.Error("one that was well for an hour is not probed soon")
 	}
 }
+
+func TestProbeMakesTheDirectoryThatAFullDiskHadNoRoomFor(t *testing.T) {
+	mem := vfs.NewMem()
+	if err := mem.MkdirAll("/volume", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	mem.SetReadOnly("/volume", true)
+	d := newLogDir(mem, "/volume/data", 0)
+	_ = d.fail(vfs.OpMkdir, mem.MkdirAll(d.path, 0o755))
+	if err := d.probe(); !errors.Is(err, syscall.EROFS) || !d.offline().comesBack() {
+		t.Fatalf("%v, offline %v", err, d.offline())
+	}
+	mem.SetReadOnly("/volume", false)
+	if err := d.probe(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A data directory that a failed sync has spoiled stays offline also when the node begins anew for another reason, and a
+// full one that turns out broken is told of again.
+func TestIOErrorOutlivesTheReturnOfTheMetadataDirectory(t *testing.T) {
+	c, disks := newMemCluster(t, true, 3)
+	config := c.nodes[1].config
+	var once atomic.Bool
+	disks.breaks(1, func(op, path string) error {
+		if strings.HasPrefix(path, config.DataDir) && op == vfs.OpSync && once.CompareAndSwap(false, true) {
+			return syscall.EIO
+		}
+		return nil
+	})
+	disks.mem[1].SetCapacity(config.DataDir, 1)
+	c.createTopic("orders", 1, 3, nil)
+	c.waitOffline(1, nodefact.DiskFull)
+	disks.makeRoom(1, config.DataDir)
+	c.waitOffline(1, nodefact.IOError)
+
+	disks.mem[1].SetReadOnly(config.MetadataDir, true)
+	c.waitOffline(1, nodefact.ReadOnly)
+	disks.mem[1].SetReadOnly(config.MetadataDir, false)
+	c.waitOffline(1, nodefact.IOError)
+	c.waitISR("orders", 2, func(id ident.NodeID) bool { return id >= 0 && id != 1 })
+}

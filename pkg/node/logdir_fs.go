@@ -21,11 +21,7 @@ func (d *logDir) change(op string, do func() error) error {
 	if f != nil && !f.allows(op) {
 		return f
 	}
-	err := d.check(op, do())
-	if f != nil && err != nil && offlineReason(op, err) == nodefact.IOError {
-		d.broken(err) // a full disk that is broken besides
-	}
-	return err
+	return d.check(op, do())
 }
 
 // allows says whether a change may still be made. On a full disk it is removing that makes room, and it claims
@@ -44,7 +40,11 @@ func (d *logDir) check(op string, err error) error {
 	case op == vfs.OpRemove && !diskError(err):
 		return err // in use, say: nothing is lost, and whoever removes tries again
 	}
-	return d.fail(op, err)
+	_ = d.fail(op, err)
+	if d.offline().comesBack() && offlineReason(op, err) == nodefact.IOError {
+		d.broken(err) // a full disk that is broken besides; the change may have begun before the disk was known to be full
+	}
+	return err
 }
 
 // diskError says whether an error speaks of the disk and not of one file.

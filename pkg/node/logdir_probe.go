@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/highwater-io/highwater/pkg/nodefact"
@@ -27,6 +28,10 @@ const (
 // other.
 func (d *logDir) probe() error {
 	size := int64(probeBytes)
+	// A volume may have been full or read-only before the directory was made.
+	if err := d.under.MkdirAll(d.path, 0o755); err != nil {
+		return err
+	}
 	space, err := d.space()
 	switch {
 	case err == nil:
@@ -60,6 +65,12 @@ func (d *logDir) writeProbe(name string, size int64) error {
 		}
 	}
 	return errors.Join(err, f.Close())
+}
+
+// lost says whether the directory is offline for good.
+func (d *logDir) lost() bool {
+	f := d.offline()
+	return f != nil && !f.comesBack()
 }
 
 // broken notes that a directory that was only full or read-only can't come back.
@@ -104,14 +115,16 @@ func (p *probeBackoff) await(ctx context.Context, told func(error), dirs ...*log
 		}
 		var err error
 		for _, d := range dirs {
-			f := d.offline()
 			switch {
-			case f == nil:
+			case d.offline() == nil:
 				continue
-			case !f.comesBack():
+			case d.lost():
 				return false
 			}
 			err = errors.Join(err, d.probe())
+		}
+		if slices.ContainsFunc(dirs, (*logDir).lost) {
+			return false // a sync was still under way
 		}
 		if err == nil {
 			p.cameBack = time.Now()

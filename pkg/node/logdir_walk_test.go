@@ -230,3 +230,75 @@ func TestOfflineDirectoryFailsReplicasAndTellsAFact(t *testing.T) {
 		t.Errorf("fact %+v", f)
 	}
 }
+
+func TestUnreadableCheckpointTakesTheDirectoryOfflineAndNotTheNode(t *testing.T) {
+	for _, file := range []string{log.RecoveryPointCheckpointFile, log.LogStartCheckpointFile, log.HighWatermarkCheckpointFile} {
+		b := newTestBroker(t, vfs.Inject(killedBroker(t, 1), func(op, path string) error {
+			if op == vfs.OpRead && filepath.Base(path) == file {
+				return syscall.EIO
+			}
+			return nil
+		}))
+		b.register()
+		b.apply(topicRecords("orders", ordersID, 1, nil)...)
+		if f := b.dir.offline(); f == nil || f.reason != nodefact.IOError {
+			t.Errorf("%s can't be read: %v", file, f)
+		}
+		if code := b.write("orders", 0, ordersID, "v").ErrorCode; code != kerr.KafkaStorageError.Code {
+			t.Errorf("produce: code %d", code)
+		}
+	}
+}
+
+// A sync may have begun before another write found the disk full. Its pages are lost all the same.
+func TestSyncThatFailsOnAFullDiskIsRemembered(t *testing.T) {
+	var d *logDir
+	d = newLogDir(vfs.Inject(vfs.NewMem(), func(op, _ string) error {
+		if op != vfs.OpSync {
+			return nil
+		}
+		_ = d.fail(vfs.OpWrite, syscall.ENOSPC) // of another file, meanwhile
+		return syscall.ENOSPC
+	}), "/", 0)
+	err := vfs.WriteFile(d, "/a", []byte("v"), true)
+	if f := d.offline(); !errors.Is(err, syscall.ENOSPC) || f.reason != nodefact.IOError || f.comesBack() {
+		t.Errorf("%v, offline %v", err, f)
+	}
+}
+
+// Who starts on a full disk opens no log. Deleting topics makes room nevertheless.
+func TestDeletedTopicLeavesAFullDiskOnWhichItsLogsWereNotOpened(t *testing.T) {
+	fsys := killedBroker(t, 3)
+	fsys.SetCapacity(testDataDir, 1)
+	b := newTestBroker(t, fsys)
+	_ = b.dir.fail(vfs.OpWrite, syscall.ENOSPC) // as openVolumes finds it
+	b.register(1)
+	b.apply(topicRecords("orders", ordersID, 3, nil)...)
+	b.apply(&metadata.PartitionChangeRecord{PartitionID: 1, TopicID: ordersID, Leader: 1, Replicas: []ident.NodeID{1}, ISR: []ident.NodeID{1}})
+	b.removals.working.Wait()
+	for i, want := range []bool{true, false, true} {
+		if _, err := fsys.Stat(filepath.Join(testDataDir, log.DirName("orders", int32(i)))); (err == nil) != want {
+			t.Errorf("after partition 1 was moved away, orders-%d: %v", i, err)
+		}
+	}
+	b.apply(&metadata.RemoveTopicRecord{TopicID: ordersID})
+	b.removals.working.Wait()
+	entries, err := fsys.ReadDir(testDataDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), "orders") {
+			t.Errorf("%s is left", e.Name())
+		}
+	}
+	deleted := 0
+	for _, f := range b.facts.after(t.Context(), 0).Facts {
+		if f.Kind == nodefact.ReplicaDeleted {
+			deleted++
+		}
+	}
+	if deleted != 3 {
+		t.Errorf("%d deletions were told", deleted)
+	}
+}

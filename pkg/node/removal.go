@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -13,7 +14,9 @@ import (
 
 	"github.com/highwater-io/highwater/pkg/ident"
 	"github.com/highwater-io/highwater/pkg/log"
+	"github.com/highwater-io/highwater/pkg/metadata"
 	"github.com/highwater-io/highwater/pkg/nodefact"
+	"github.com/highwater-io/highwater/pkg/vfs"
 )
 
 // doomedSuffix marks the directories of replicas that are being deleted, as Kafka marks them.
@@ -37,7 +40,7 @@ func (b *broker) removeReplica(r *replica, topicExists bool) {
 		reason = reassigned
 	}
 	b.logger.Info("replica removed", "topic", r.topic, "index", r.id.Index, "reason", reason)
-	name, err := b.doom(r)
+	name, err := b.doom(r.dir, r.id)
 	if err != nil {
 		// What can't be renamed can't be written either.
 		b.takeOffline(fmt.Errorf("remove the replica %s-%d: %w", r.topic, r.id.Index, err))
@@ -46,17 +49,48 @@ func (b *broker) removeReplica(r *replica, topicExists bool) {
 	b.removals.add(removal{name: name, topic: r.topic, id: r.id, reason: reason})
 }
 
+// removeUnopened has a replica's directory deleted that a record takes from this node while it has no log open there:
+// the data directory was full already when the node started. Deleting is what makes room for it to come back.
+func (b *broker) removeUnopened(image *metadata.Image, topic string, id ident.TopicPartition) {
+	failure := b.dir.offline()
+	if failure == nil || !failure.allows(vfs.OpRename) {
+		return
+	}
+	dir := filepath.Join(b.cfg.DataDir, log.DirName(topic, id.Index))
+	if _, hosted := b.replica(id); hosted || b.openings.underWay[dir] != nil {
+		return
+	}
+	reason := topicDeleted
+	if t, exists := image.TopicByID(id.Topic); exists {
+		if p, exists := t.Partition(id.Index); exists && slices.Contains(p.Replicas, b.cfg.NodeID) {
+			return
+		}
+		reason = reassigned
+	}
+	if found, err := log.ReadPartitionMetadata(b.dir, dir); err != nil || found != id.Topic {
+		return // it was never here
+	}
+	b.checkpoints.forget(topic, id.Index)
+	b.logger.Info("replica removed", "topic", topic, "index", id.Index, "reason", reason)
+	name, err := b.doom(dir, id)
+	if err != nil {
+		b.logger.Error("the directory of a removed replica stays", "dir", dir, "error", err)
+		return
+	}
+	b.removals.add(removal{name: name, topic: topic, id: id, reason: reason})
+}
+
 // doom renames a replica's directory: <topic>-<index>.<topic id>-delete, or with a number behind the id while the
 // copy of an earlier stay here is still being deleted.
-func (b *broker) doom(r *replica) (string, error) {
+func (b *broker) doom(dir string, id ident.TopicPartition) (string, error) {
 	for n := 0; ; n++ {
-		name := doomedName(filepath.Base(r.dir), r.id.Topic, n)
+		name := doomedName(filepath.Base(dir), id.Topic, n)
 		if _, err := b.dir.Stat(filepath.Join(b.cfg.DataDir, name)); err == nil {
 			continue
 		} else if !errors.Is(err, fs.ErrNotExist) {
 			return "", err
 		}
-		return name, b.dir.Rename(r.dir, filepath.Join(b.cfg.DataDir, name))
+		return name, b.dir.Rename(dir, filepath.Join(b.cfg.DataDir, name))
 	}
 }
 

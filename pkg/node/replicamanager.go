@@ -50,12 +50,17 @@ func (b *broker) applyAll(image *metadata.Image) {
 func (b *broker) applyDelta(delta *metadata.Delta, image *metadata.Image) {
 	for _, topic := range delta.DeletedTopics() {
 		for index := range topic.Partitions() {
-			b.applyPartition(image, ident.TopicPartition{Topic: topic.ID, Index: index})
+			id := ident.TopicPartition{Topic: topic.ID, Index: index}
+			b.applyPartition(image, id)
+			b.removeUnopened(image, topic.Name, id)
 		}
 	}
 	changed := delta.ChangedPartitions()
 	for _, id := range changed {
 		b.applyPartition(image, id)
+		if topic, ok := image.TopicByID(id.Topic); ok {
+			b.removeUnopened(image, topic.Name, id)
+		}
 	}
 	for _, resource := range delta.ChangedConfigs() {
 		if resource.Type != metadata.ResourceTopic {
@@ -142,6 +147,9 @@ func (b *broker) claimDirectory(o *opening) error {
 		return nil
 	}
 	b.checkpoints.forget(o.topic, o.id.Index)
+	if err := b.checkpoints.settleForgotten(o.topic, o.id.Index); err != nil {
+		return fmt.Errorf("write the checkpoints: %w", err)
+	}
 	switch {
 	case err == nil:
 		aside := fmt.Sprintf("%s.%s-stray", dir, found)
@@ -164,6 +172,9 @@ func (b *broker) claimDirectory(o *opening) error {
 // reportStrays names the partition directories that no topic of the image accounts for, once the others are open.
 // They stay: somebody may want what is in them.
 func (b *broker) reportStrays() {
+	if b.dir.offline() != nil {
+		return // the others are not open
+	}
 	entries, err := b.dir.ReadDir(b.cfg.DataDir)
 	if err != nil {
 		b.logger.Error("the data directory can't be listed", "dir", b.cfg.DataDir, "error", err)

@@ -198,3 +198,31 @@ func TestIdleProducersAreForgottenByTheNode(t *testing.T) {
 		t.Fatalf("code %d of a producer that is not known any more", code)
 	}
 }
+
+// The files of checkpoints name a deleted topic until they are written again. Kafka writes them as it deletes.
+func TestNamesakeOfADeletedTopicDoesNotBeginWithItsOffsetsAfterACrash(t *testing.T) {
+	fsys := vfs.NewMem()
+	b := newTestBroker(t, fsys)
+	b.register()
+	b.apply(topicRecords("orders", ordersID, 1, nil)...)
+	for range 5 {
+		b.mustWrite("orders", 0, ordersID, "v")
+	}
+	if got := <-b.deleteRecords("orders", 0, 5, 0); got.ErrorCode != 0 {
+		t.Fatalf("code %d", got.ErrorCode)
+	}
+	if err := b.checkpoint(); err != nil {
+		t.Fatal(err)
+	}
+	again := ident.UUID{0: 5, 15: 5}
+	b.apply(append([]metadata.Record{&metadata.RemoveTopicRecord{TopicID: ordersID}}, topicRecords("orders", again, 1, nil)...)...)
+	b.mustWrite("orders", 0, again, "v")
+	b.mustWrite("orders", 0, again, "v")
+	// It is killed before the next checkpoint.
+	b = newTestBroker(t, fsys)
+	b.register()
+	b.apply(topicRecords("orders", again, 1, nil)...)
+	if l := b.hostedReplica(again, 0).partition.Log(); l.StartOffset() != 0 || l.EndOffset() != 2 || len(l.Damage()) > 0 {
+		t.Errorf("two records were acknowledged, the log goes from %d to %d, damage %v", l.StartOffset(), l.EndOffset(), l.Damage())
+	}
+}

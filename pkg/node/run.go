@@ -28,12 +28,19 @@ func Run(ctx context.Context, cfg Config, logger *slog.Logger) error {
 
 func runOn(ctx context.Context, cfg Config, logger *slog.Logger, disk vfs.FS) error {
 	backoff := newProbeBackoff(cfg.Timing.DirProbeInterval)
+	var lost *logDirFailure // a later life must not open what an earlier one lost: see wait
 	for {
 		n, err := newNode(cfg, logger, disk, backoff)
 		if err != nil {
 			return err
 		}
+		if lost != nil {
+			n.dataDir.inherit(lost)
+		}
 		err = n.run(ctx)
+		if n.dataDir.lost() {
+			lost = n.dataDir.offline()
+		}
 		switch {
 		case ctx.Err() != nil:
 			return err
@@ -137,9 +144,19 @@ func (n *Node) watchDataDir(ctx context.Context) {
 		return
 	case <-n.dataDir.down:
 	}
+	told := n.dataDir.offline() // by the broker
 	if n.backoff.await(ctx, n.stillOffline, n.dataDir) {
 		n.logger.Info("the data directory can be used again", "dir", n.dataDir.path)
 		n.stop(errComeBack)
+	} else {
+		n.tellWorse(ctx, n.dataDir, told)
+	}
+}
+
+// tellWorse tells that a directory of which people know that it is full or read-only is broken besides.
+func (n *Node) tellWorse(ctx context.Context, d *logDir, told *logDirFailure) {
+	if now := d.offline(); ctx.Err() == nil && now != told {
+		tellOffline(n.logger, n.facts, n.cfg.NodeID, now)
 	}
 }
 
@@ -151,7 +168,8 @@ func (n *Node) stillOffline(err error) {
 // metrics and what happened, and comes back when it can. After an I/O error it never does: a start would take for
 // written what the page cache holds, and a voter that forgets what it promised is worse than one that is missing.
 func (n *Node) wait(ctx context.Context, dir *logDir) error {
-	tellOffline(n.logger, n.facts, n.cfg.NodeID, dir.offline())
+	told := dir.offline()
+	tellOffline(n.logger, n.facts, n.cfg.NodeID, told)
 	metrics := newMetrics()
 	metrics.registry.MustRegister(logDirCollector{dir})
 	listener, err := net.Listen("tcp", n.cfg.HTTPListener)
@@ -168,6 +186,7 @@ func (n *Node) wait(ctx context.Context, dir *logDir) error {
 		}
 	})
 	if !n.backoff.await(ctx, n.stillOffline, dir) {
+		n.tellWorse(ctx, dir, told)
 		<-ctx.Done()
 		return nil
 	}
