@@ -73,7 +73,8 @@ func (l *Log) AppendAsLeader(batches []byte, epoch ident.Epoch) (AppendInfo, err
 	return info, err
 }
 
-// AppendAsFollower appends whole batches as the leader has them, with one write. They must continue the log in rising
+// AppendAsFollower appends whole batches as the leader has them, with one write unless they span more offsets than a
+// segment can. They must continue the log in rising
 // offsets and epochs: ErrNotContiguous. There may be gaps where the leader's log was compacted, but none in the
 // metadata log (Config.StopOnCorruption). Checksums are checked once more. An empty log also
 // takes a batch that begins before its start, when the leader's log start lies within that batch.
@@ -105,7 +106,39 @@ func (l *Log) AppendAsFollower(batches []byte) (AppendInfo, error) {
 		}
 		l.start = start
 	}
-	return l.write(batches)
+	return l.writeParts(batches)
+}
+
+// writeParts is write, in as many parts as it takes: in a compacted log neighbours may lie further apart than the
+// offsets of one segment reach.
+func (l *Log) writeParts(batches []byte) (AppendInfo, error) {
+	all := l.headers
+	defer func() { l.headers = all }()
+	var sum AppendInfo
+	for done := 0; done < len(all); done += len(l.headers) {
+		a := l.active()
+		base := a.base
+		if all[done].LastOffset()-base > math.MaxInt32 {
+			base = a.next // where the next segment will begin
+		}
+		n, size := 1, all[done].Size()
+		for done+n < len(all) && all[done+n].LastOffset()-base <= math.MaxInt32 {
+			size += all[done+n].Size()
+			n++
+		}
+		l.headers = all[done : done+n]
+		info, err := l.write(batches[:size])
+		if err != nil {
+			return AppendInfo{}, err
+		}
+		if batches = batches[size:]; done == 0 {
+			sum = info
+			continue
+		}
+		sum.Last, sum.Batches, sum.Bytes = info.Last, sum.Batches+info.Batches, sum.Bytes+info.Bytes
+		sum.MaxTimestamp = max(sum.MaxTimestamp, info.MaxTimestamp)
+	}
+	return sum, nil
 }
 
 // parse splits batches into l.headers and checks each of them.

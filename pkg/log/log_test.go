@@ -3,6 +3,7 @@ package log
 import (
 	"errors"
 	"io"
+	"math"
 	"slices"
 	"testing"
 
@@ -537,5 +538,21 @@ func TestFailedSyncIsNotFollowedByOneThatSucceeds(t *testing.T) {
 	}
 	if o, err := l.EndFlush(first, firstErr); !errors.Is(err, disk) || o != 0 {
 		t.Fatalf("flushed to %d, %v", o, err)
+	}
+}
+
+func TestFollowerTakesBatchesThatSpanMoreThanASegmentCan(t *testing.T) {
+	l, m := newLog(t, Config{})
+	far := ident.Offset(4 + math.MaxInt32)
+	raw := append(batchOf(2, 3, 0), batchOf(far, 2, 0)...)
+	raw = append(raw, batchOf(far+2, 1, 0)...)
+	info, err := l.AppendAsFollower(raw)
+	if err != nil || info.First != 2 || info.Last != far+2 || info.Batches != 3 || info.Bytes != len(raw) {
+		t.Fatalf("%+v, %v", info, err)
+	}
+	mustFlush(t, l)
+	l, rec := mustOpen(t, m, Config{})
+	if rec.Repaired() || l.EndOffset() != far+3 || len(checkBatches(t, l, true)) != 6 {
+		t.Fatalf("ends at %d, %+v", l.EndOffset(), rec)
 	}
 }
