@@ -1,6 +1,8 @@
 package log
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -116,27 +118,17 @@ func (c *Chores) run() error {
 		}
 	}
 	for _, d := range c.doomed {
-		if err := d.unlink(c.fsys, c.stopped.Load); err != nil {
+		if err := d.unlink(c.fsys, true, c.stopped.Load); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// unlink removes the files, the large one in steps.
-func (d *doomed) unlink(fsys vfs.FS, stopped func() bool) error {
-	if d.bytes > unlinkStepBytes {
-		f, err := fsys.OpenFile(d.files[0], os.O_RDWR, 0)
-		if err != nil {
-			return err
-		}
-		for size := d.bytes - unlinkStepBytes; size > 0 && !stopped(); size -= unlinkStepBytes {
-			if err := f.Truncate(size); err != nil {
-				f.Close()
-				return err
-			}
-		}
-		if err := f.Close(); err != nil {
+// unlink removes the files, the large one in steps if nobody reads from it. What is missing is gone already.
+func (d *doomed) unlink(fsys vfs.FS, inSteps bool, stopped func() bool) error {
+	if inSteps && d.bytes > unlinkStepBytes {
+		if err := d.shrink(fsys, stopped); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
@@ -150,6 +142,20 @@ func (d *doomed) unlink(fsys vfs.FS, stopped func() bool) error {
 	}
 	d.gone.Store(true)
 	return nil
+}
+
+func (d *doomed) shrink(fsys vfs.FS, stopped func() bool) error {
+	f, err := fsys.OpenFile(d.files[0], os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	for size := d.bytes - unlinkStepBytes; size > 0 && !stopped(); size -= unlinkStepBytes {
+		if err := f.Truncate(size); err != nil {
+			f.Close()
+			return err
+		}
+	}
+	return f.Close()
 }
 
 // stop makes sure that no chore runs from now on.
@@ -305,7 +311,7 @@ func (l *Log) finishChores() error {
 		}
 	}
 	for _, d := range l.doomed {
-		if err := d.unlink(l.fsys, func() bool { return false }); err != nil {
+		if err := d.unlink(l.fsys, d.segment.unused(), func() bool { return false }); err != nil {
 			return err
 		}
 	}

@@ -208,7 +208,7 @@ func TestALargeSegmentIsUnlinkedInSteps(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := &doomed{bytes: 3*unlinkStepBytes + 5, files: []string{name}}
-	if err := d.unlink(fsys, func() bool { return false }); err != nil {
+	if err := d.unlink(fsys, true, func() bool { return false }); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"truncate", "truncate", "truncate", "remove"}
@@ -353,5 +353,16 @@ func TestAFlushCompletesWhatNoChoreHasDone(t *testing.T) {
 	}
 	if want := []ident.Offset{1, 2, 3}; !slices.Equal(l.producers.snapshots, want) || !slices.Equal(again.producers.snapshots, want) {
 		t.Fatalf("snapshots %v, then %v", l.producers.snapshots, again.producers.snapshots)
+	}
+}
+
+func TestUnlinkOfALargeSegmentWhoseFileIsMissingIsDone(t *testing.T) {
+	m := vfs.NewMem()
+	if err := m.MkdirAll("/data/t-0", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	d := &doomed{bytes: 3 * unlinkStepBytes, files: []string{"/data/t-0/00000000000000000000.log.deleted"}}
+	if err := d.unlink(m, true, func() bool { return false }); err != nil || !d.gone.Load() {
+		t.Fatalf("gone %v, %v", d.gone.Load(), err)
 	}
 }
