@@ -110,13 +110,16 @@ func (s *segment) setDamage(list []bad) {
 
 // skipBad returns where a walk goes on that has come to pos.
 func skipBad(list []bad, pos int64) int64 {
-	for _, b := range list {
+	for _, b := range list { // in order, and one may begin where another ends
 		if pos >= b.pos && pos < b.end {
-			return b.end
+			pos = b.end
 		}
 	}
 	return pos
 }
+
+// lost says that nothing of the segment's first bytes can be read, and perhaps not even its file is there.
+func (s *segment) lost(size int64) bool { return skipBad(s.damage(), 0) >= size }
 
 // stopsAt returns what is damaged from pos on.
 func stopsAt(list []bad, pos int64) *bad {

@@ -456,3 +456,98 @@ func TestDamageCheckpointThatCannotBeReadHasAllChecked(t *testing.T) {
 		t.Fatal(d)
 	}
 }
+
+func TestDamageBeforeATornTailIsKept(t *testing.T) {
+	l, m := newLog(t, Config{})
+	for range 10 {
+		mustAppend(t, l, 0, 2, 400)
+	}
+	mustFlush(t, l)
+	name := fileName(0, logSuffix)
+	patch(t, m, name, flipAt(1200)) // in the second batch, below the recovery point
+	patch(t, m, name, func(f vfs.File, size int64) error { return f.Truncate(size - 1) })
+	for _, what := range []string{"first start", "second start"} {
+		l, _ = mustOpen(t, m, Config{RecoveryPoint: 10})
+		if d := l.Damage(); l.EndOffset() != 18 || len(d) != 1 || d[0].From != 2 || d[0].To != 4 {
+			t.Fatalf("%s: ends at %d, damaged %v", what, l.EndOffset(), d)
+		}
+	}
+}
+
+func TestQuarantineNeverEndsTheLogBelowItsStart(t *testing.T) {
+	m, segments := filled(t)
+	cfg := flushedSmall()
+	cfg.StartOffset = segments[2] + 1 // the segments below it are there still
+	patch(t, m, fileName(segments[2], logSuffix), flipAt(100))
+	l, _ := mustOpen(t, m, cfg)
+	scrubAll(t, l)
+	if _, err := l.Quarantine(); err != nil {
+		t.Fatal(err)
+	}
+	if l.EndOffset() < l.StartOffset() || l.StartOffset() != cfg.StartOffset {
+		t.Fatalf("%d to %d", l.StartOffset(), l.EndOffset())
+	}
+}
+
+func TestFileThatLostItsEndMeanwhileIsCorruption(t *testing.T) {
+	l, m := newLog(t, small)
+	for i := range 20 {
+		mustAppend(t, l, ident.Epoch(i/5), 2, 50)
+	}
+	mustFlush(t, l)
+	segments := l.Segments()
+	patch(t, m, fileName(segments[1], logSuffix), func(f vfs.File, size int64) error { return f.Truncate(size / 2) })
+	_, err := l.Read(segments[2]-1, 300, 40, true)
+	if !errors.Is(err, ErrCorrupt) || errors.Is(err, ErrOffsetOutOfRange) {
+		t.Fatal(err)
+	}
+	if !l.Suspect(err) || !scrubAll(t, l) || !l.Damaged() {
+		t.Fatalf("not found: %v", l.Damage())
+	}
+	readWhole(t, l)
+	if got, ok, err := l.MaxTimestamp(40); err != nil || !ok || got.Offset != 39 {
+		t.Fatalf("%+v, %v, %v", got, ok, err)
+	}
+	if _, _, err := l.DeleteOldSegments(1000+int64(segments[2]), Limits{Ms: 0, Bytes: -1}, 40); err != nil || l.StartOffset() != segments[2] || l.Damaged() {
+		t.Fatalf("starts at %d, %v, damaged %v", l.StartOffset(), err, l.Damage())
+	}
+}
+
+func TestFileThatIsGoneMeanwhileHoldsNothingUp(t *testing.T) {
+	l, m := newLog(t, small)
+	for i := range 20 {
+		mustAppend(t, l, ident.Epoch(i/5), 2, 50)
+	}
+	mustFlush(t, l)
+	segments := l.Segments()
+	l.cfg.Files.forget(l.segments[0])
+	if err := m.Remove("/data/t-0/" + fileName(0, logSuffix)); err != nil {
+		t.Fatal(err)
+	}
+	if !scrubAll(t, l) {
+		t.Fatal("not found")
+	}
+	wantLost(t, "gone", l, 0, segments[1])
+	if got, ok, err := l.OffsetForTimestamp(1000 + int64(segments[1]) + 1); err != nil || !ok || got.Offset != segments[1]+1 {
+		t.Fatalf("%+v, %v, %v", got, ok, err)
+	}
+	if got, ok, err := l.MaxTimestamp(40); err != nil || !ok || got.Offset != 39 {
+		t.Fatalf("%+v, %v, %v", got, ok, err)
+	}
+	mustTruncate(t, l, 39)
+	if _, _, err := l.DeleteOldSegments(1000+int64(segments[2]), Limits{Ms: 0, Bytes: -1}, 38); err != nil || l.StartOffset() != segments[2] || l.Damaged() {
+		t.Fatalf("starts at %d, %v, damaged %v", l.StartOffset(), err, l.Damage())
+	}
+}
+
+func TestBatchesWithoutALeaderEpochAreNotDamaged(t *testing.T) {
+	l, _ := newLog(t, small)
+	for range 20 {
+		if _, err := l.AppendAsFollower(batchOf(l.EndOffset(), 2, ident.UnknownEpoch)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if scrubAll(t, l) || l.Damaged() {
+		t.Fatal(l.Damage())
+	}
+}

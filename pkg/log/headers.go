@@ -32,7 +32,7 @@ var lookUpBuffers = sync.Pool{New: func() any { b := make([]byte, lookUpBytes); 
 
 // at returns the header of the batch at pos. The batch must end within the file: batch.ErrTruncated if not. It must not
 // begin with an offset of a batch before it that was read: batch.ErrCorrupt.
-// io errors are wrapped; a file that is shorter than size, because it was truncated meanwhile, is io.ErrUnexpectedEOF.
+// io errors are wrapped; a file that is shorter than size, truncated meanwhile or damaged, is io.ErrUnexpectedEOF.
 func (r *headerReader) at(pos int64) (batch.Header, error) {
 	want := int(min(batch.HeaderSize, r.size-pos))
 	if want < batch.HeaderSize {

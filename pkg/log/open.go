@@ -250,6 +250,9 @@ func (l *Log) loadEpochs(table *epoch.Table, scanFrom int) error {
 }
 
 func (l *Log) readEpochsOf(s *segment) error {
+	if s.lost(s.size) {
+		return nil
+	}
 	f, err := s.acquire()
 	if err != nil {
 		return err

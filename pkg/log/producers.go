@@ -255,7 +255,7 @@ func (l *Log) rebuildProducers(rec *Recovery) error {
 		}
 	}
 	for _, s := range l.segments {
-		if s.next <= from || s.size == 0 {
+		if s.next <= from || s.lost(s.size) {
 			continue
 		}
 		if err := l.replayProducers(s, from); err != nil {

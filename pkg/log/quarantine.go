@@ -48,8 +48,8 @@ func (l *Log) Quarantine() (Quarantined, error) {
 	for keep < len(l.segments) && l.segments[keep].next <= damage[0].From && !l.segments[keep].hasDamage() {
 		keep++
 	}
-	for keep > 0 && l.segments[keep-1].size == 0 {
-		keep--
+	for keep > 0 && (l.segments[keep-1].size == 0 || l.segments[keep-1].next < l.start) {
+		keep-- // of no record, or, after a crash, of none that can be read
 	}
 	end := l.start
 	if keep > 0 {

@@ -67,14 +67,20 @@ func (l *Log) Read(from ident.Offset, maxBytes int, below ident.Offset, minOne b
 
 // onView calls f with what readers see, and again as long as that is overtaken while it runs.
 func (l *Log) onView(f func(v *view) error) error {
-	for {
+	for short := 0; ; {
 		v := l.view.Load()
 		err := f(v)
-		if !errors.Is(err, errSegmentGone) {
+		switch {
+		case errors.Is(err, errSegmentGone):
+			if l.view.Load() == v {
+				return fmt.Errorf("log %s: %w", l.dir, ErrClosed)
+			}
+		case errors.Is(err, io.ErrUnexpectedEOF) && short < 3 && l.view.Load() != v:
+			// A truncation shows the new view before it shortens the file. But appends change the view too: a file that
+			// has lost its end is short again.
+			short++
+		default:
 			return err
-		}
-		if l.view.Load() == v {
-			return fmt.Errorf("log %s: %w", l.dir, ErrClosed)
 		}
 	}
 }
@@ -154,9 +160,7 @@ func (l *Log) readError(s *segment, err error) error {
 		return err
 	case errors.As(err, &corrupt):
 		return err
-	case errors.Is(err, io.ErrUnexpectedEOF):
-		return fmt.Errorf("log %s: %w: truncated meanwhile: %w", l.dir, ErrOffsetOutOfRange, err)
-	case errors.Is(err, batch.ErrCorrupt), errors.Is(err, batch.ErrTruncated), errors.Is(err, batch.ErrCompression), errors.Is(err, errFileMissing):
+	case isCorrupt(err), errors.Is(err, batch.ErrCompression):
 		return &CorruptError{l.dir, s.base, err}
 	}
 	return fmt.Errorf("log %s: %w", l.dir, err)

@@ -37,7 +37,10 @@ func (l *Log) recover(from int, table *epoch.Table, rec *Recovery) error {
 		}
 		s.dirty = true
 		if torn != nil {
-			return l.cut(i, torn, rec)
+			if err := l.cut(i, torn, rec); err != nil {
+				return err
+			}
+			break
 		}
 		if files != nil {
 			if l.mayBegin(l.segments[i+1].base, s.next) {
@@ -121,6 +124,7 @@ func (l *Log) scan(i int, x *indexes, files *indexCheck, table *epoch.Table, rec
 		if b != nil {
 			var isTorn bool
 			if isTorn, err = note(*b); isTorn {
+				s.setDamage(damage)
 				return b, l.restoreFileSize(s, size)
 			}
 		}
@@ -148,6 +152,7 @@ func (l *Log) scan(i int, x *indexes, files *indexCheck, table *epoch.Table, rec
 	if c.limit >= 0 && !l.mayBegin(c.limit, s.next) {
 		if b := (bad{size, size, s.next, c.limit, missing(s.base, s.next, c.limit)}); b.from < b.to {
 			if isTorn, err := note(b); isTorn || err != nil {
+				s.setDamage(damage)
 				return &b, err
 			}
 			s.next = b.from

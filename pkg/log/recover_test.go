@@ -468,3 +468,17 @@ func TestIndexOfAnEarlierLifeIsNotTrustedAtTheRecoveryPoint(t *testing.T) {
 		c.Release()
 	}
 }
+
+func TestEmptiedIndexIsMadeAgain(t *testing.T) {
+	m, segments := filled(t)
+	l, _ := mustOpen(t, m, small)
+	mustClose(t, l)
+	patch(t, m, fileName(segments[1], indexSuffix), func(f vfs.File, _ int64) error { return f.Truncate(0) })
+	cfg := small
+	cfg.CleanShutdown = true
+	l, _ = mustOpen(t, m, cfg)
+	x, err := l.segments[1].index(l.segments[1].size)
+	if err != nil || len(*x.offsets.Load()) == 0 {
+		t.Fatal(err)
+	}
+}

@@ -52,11 +52,13 @@ func (l *Log) DeleteOldSegments(nowMs int64, limits Limits, upTo ident.Offset) (
 		if s == l.active() && s.size == 0 || s.next > upTo {
 			break
 		}
-		expired, err := l.isExpired(s, nowMs, limits.Ms)
+		expired, err := l.isExpired(segments, nowMs, limits.Ms)
 		if err != nil {
 			return 0, 0, err
 		}
-		if !expired && (limits.Bytes < 0 || size-s.size < limits.Bytes) {
+		// One below the start is there where a crash came before its removal was durable.
+		belowStart := s.next <= l.start && s != l.active()
+		if !expired && !belowStart && (limits.Bytes < 0 || size-s.size < limits.Bytes) {
 			break
 		}
 		size -= s.size
@@ -81,27 +83,33 @@ func (l *Log) DeleteOldSegments(nowMs int64, limits Limits, upTo ident.Offset) (
 	return segments, bytes, l.damageChanged()
 }
 
-// isExpired says whether all records of s are older than ms. Records without a timestamp are never too
-// old.
-func (l *Log) isExpired(s *segment, nowMs, ms int64) (bool, error) {
+// isExpired says whether all records of segment i are older than ms. One that has no timestamp, or none that is not
+// damaged, goes with the first segment behind it that has one: it is not younger than that.
+func (l *Log) isExpired(i int, nowMs, ms int64) (bool, error) {
 	if ms < 0 {
 		return false, nil
 	}
-	if s.size == 0 {
+	if l.segments[i].size == 0 {
 		return true, nil // Kafka's cleaner may leave it so
 	}
-	if !s.maxKnown {
-		largest, at, err := s.largestTimestamp(s.size)
-		if err != nil {
-			return false, l.readError(s, err)
+	for k, s := range l.segments[i:] {
+		if !s.maxKnown {
+			largest, at, err := s.largestTimestamp(s.size)
+			if err != nil {
+				return false, l.readError(s, err)
+			}
+			s.maxTS, s.maxTSOffset, s.maxKnown = largest, at, true
 		}
-		s.maxTS, s.maxTSOffset, s.maxKnown = largest, at, true
+		if s.maxTS >= 0 {
+			return nowMs-s.maxTS > ms, nil
+		}
+		if k == 0 && len(s.damage()) == 0 {
+			if records, err := s.hasRecords(); err != nil || !records {
+				return !records, l.readError(s, err)
+			}
+		}
 	}
-	if s.maxTS < 0 {
-		records, err := s.hasRecords()
-		return !records, l.readError(s, err)
-	}
-	return nowMs-s.maxTS > ms, nil
+	return false, nil
 }
 
 // hasRecords says whether any batch of the segment has records: compaction may have emptied all of them.

@@ -152,3 +152,26 @@ func TestRecordsThatNobodyCanDecodeStandForTheirBatch(t *testing.T) {
 		t.Fatalf("%+v, %v, %v", got, ok, err)
 	}
 }
+
+func TestRetentionByTimePassesSegmentsWithoutATimestamp(t *testing.T) {
+	l := aged(t, 10)
+	for i, s := range l.segments[:3] {
+		if i != 1 {
+			s.maxTS, s.maxKnown = -1, true
+		}
+	}
+	if _, _, err := l.DeleteOldSegments(6500, Limits{Ms: 3000, Bytes: -1}, 10); err != nil || l.StartOffset() != 4 {
+		t.Fatalf("start %d, %v", l.StartOffset(), err)
+	}
+}
+
+func TestSegmentsBelowTheStartGoWithoutALimit(t *testing.T) {
+	m, segments := filled(t)
+	cfg := small
+	cfg.StartOffset = segments[2] + 1
+	l, _ := mustOpen(t, m, cfg)
+	n, _, err := l.DeleteOldSegments(0, Limits{-1, -1}, 40)
+	if err != nil || n != 2 || l.Segments()[0] != segments[2] || l.StartOffset() != cfg.StartOffset {
+		t.Fatalf("%d removed, %v; %v from %d", n, err, l.Segments(), l.StartOffset())
+	}
+}

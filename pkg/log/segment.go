@@ -169,8 +169,7 @@ func (s *segment) writeIndexFiles(x *indexes) error {
 	return vfs.WriteFile(s.fsys, s.path(timeIndexSuffix), x.encodeTimes(), false)
 }
 
-// readIndexes reads both index files. An index without entries beside a segment of more than a few batches is
-// what a crash leaves, and an error.
+// readIndexes reads both index files.
 func (s *segment) readIndexes(size int64) (*indexes, error) {
 	raw, err := vfs.ReadFile(s.fsys, s.path(indexSuffix))
 	if err != nil {
@@ -186,9 +185,6 @@ func (s *segment) readIndexes(size int64) (*indexes, error) {
 	times, err := decodeTimes(raw)
 	if err != nil {
 		return nil, err
-	}
-	if size > 0 && len(times) == 0 && len(offsets) == 0 && len(raw) > 0 {
-		return nil, fmt.Errorf("index of %d bytes has no entry", len(raw))
 	}
 	return newIndexes(offsets, times), nil
 }
@@ -211,8 +207,9 @@ func (s *segment) index(size int64) (*indexes, error) {
 	if s.gone.Load() {
 		return nil, errSegmentGone // what was read may be another segment's
 	}
-	if err != nil {
-		// Whatever is wrong with the files, the batches say it better.
+	if err != nil || size > s.interval && len(*x.offsets.Load()) == 0 {
+		// Whatever is wrong with the files, the batches say it better. Without an entry there can be but few headers
+		// to read, or the file has lost what it held.
 		if x, err = s.scanIndexes(size); err != nil {
 			return nil, err
 		}

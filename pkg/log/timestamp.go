@@ -62,6 +62,9 @@ func (s *segment) largestTimestamp(size int64) (largest int64, at ident.Offset, 
 
 // largestBetween is largestTimestamp of the records from an offset on, in batches that end below another.
 func (s *segment) largestBetween(size int64, from, below ident.Offset) (largest int64, at ident.Offset, err error) {
+	if s.lost(size) {
+		return -1, s.base, nil
+	}
 	err = s.lookUp(size, func(f vfs.File, x *indexes) error {
 		// Entries of the time index tell of all records before them; those below from don't count here.
 		last, start := timeMark{}, int64(0)
@@ -131,7 +134,7 @@ func (l *Log) OffsetForTimestamp(ts int64) (found TimestampOffset, ok bool, err 
 	err = l.onView(func(v *view) error {
 		for i := range v.count() {
 			s := v.at(i)
-			if s.size == 0 || s.next <= v.start {
+			if s.next <= v.start || s.lost(s.size) {
 				continue
 			}
 			found, ok, err = s.firstNotBefore(ts, v.start)
@@ -158,8 +161,9 @@ func (l *Log) OffsetForTimestamp(ts int64) (found TimestampOffset, ok bool, err 
 // MaxTimestamp returns the first record that has the largest timestamp of those from the log's start up to, but not
 // including, an offset: what lies beyond the high watermark may yet go (ListOffsets -3, KIP-734).
 func (l *Log) MaxTimestamp(below ident.Offset) (found TimestampOffset, ok bool, err error) {
-	largest := int64(-1)
+	var largest int64
 	err = l.onView(func(v *view) error {
+		largest = -1
 		for i := range v.count() {
 			s := v.at(i)
 			if s.size == 0 || s.next <= v.start || s.base >= below {
