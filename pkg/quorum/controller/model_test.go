@@ -126,7 +126,9 @@ func (m *model) commit(n int) {
 			}
 			// A replica that joins with the record that completes a reassignment may lead at once.
 			completes := old.Reassigning() && !changed.Reassigning()
-			if changed.Leader != ident.NoNode && changed.Leader != old.Leader && !slices.Contains(old.ISR, changed.Leader) && !completes && changed.RecoveryState != metadata.Recovering {
+			// So does one that joins a damaged leader, which nobody else was in sync with: it takes over at once.
+			relieves := old.Leader != ident.NoNode && damagedIn(old, old.Leader) && slices.Equal(changed.ISR, []ident.NodeID{changed.Leader})
+			if changed.Leader != ident.NoNode && changed.Leader != old.Leader && !slices.Contains(old.ISR, changed.Leader) && !completes && !relieves && changed.RecoveryState != metadata.Recovering {
 				m.t.Fatalf("%s: an unclean leader is not marked: from %s to %s", tp, show(old), show(changed))
 			}
 			m.leads(tp, after)
