@@ -45,7 +45,7 @@ func newCleaner(b *broker) *cleaner {
 	}
 	c := &cleaner{
 		broker: b, rate: b.cfg.CleanerIOBytes, uncleanable: map[ident.TopicPartition]time.Time{}, lastRun: time.Now(),
-		options: log.CleanOptions{Map: log.NewOffsetMap(mapBytes), MinFreeBytes: b.cfg.MinFreeBytes},
+		options: log.CleanOptions{Map: log.NewOffsetMap(mapBytes), MinFreeBytes: b.dir.minFreeBytes},
 	}
 	c.metrics = newCleanerMetrics(c)
 	return c

@@ -385,3 +385,12 @@ func (c *testCluster) table(ctx context.Context, topic string) (map[string]strin
 	}
 	return table, n, nil
 }
+
+// The configuration may leave it to the node how much is kept free (-1).
+func TestCleanerLeavesTheRoomThatTheDirectoryKeepsFree(t *testing.T) {
+	b := newTestBroker(t, vfs.NewMem())
+	b.cfg.MinFreeBytes, b.dir.minFreeBytes = -1, 5<<20
+	if got := newCleaner(b.broker).options.MinFreeBytes; got != 5<<20 {
+		t.Errorf("%d bytes, a compaction could take the directory offline", got)
+	}
+}

@@ -302,3 +302,49 @@ func TestDeletedTopicLeavesAFullDiskOnWhichItsLogsWereNotOpened(t *testing.T) {
 		t.Errorf("%d deletions were told", deleted)
 	}
 }
+
+// Deleting is what makes room, so one directory that can't be removed must not end it for all others.
+func TestFullDiskGoesOnRemovingAfterARemovalThatFailed(t *testing.T) {
+	fsys := killedBroker(t, 2)
+	failed := false
+	b := newTestBroker(t, vfs.Inject(fsys, func(op, path string) error {
+		if op == vfs.OpRemove && strings.Contains(path, "-delete") && !failed {
+			failed = true
+			return syscall.ENOSPC // as of a file system that copies on write
+		}
+		return nil
+	}))
+	b.register()
+	b.apply(topicRecords("orders", ordersID, 2, nil)...)
+	b.apply(&metadata.RemoveTopicRecord{TopicID: ordersID})
+	b.removals.working.Wait()
+	entries, err := fsys.ReadDir(testDataDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), "orders") {
+			t.Errorf("%s is left", e.Name())
+		}
+	}
+	if f := b.dir.offline(); f == nil || f.reason != nodefact.DiskFull {
+		t.Errorf("offline %v", f)
+	}
+}
+
+// A topic may be deleted while a log of it is being opened, on a disk that turns out to be full.
+func TestTopicThatIsDeletedWhileAFullDiskFailsToOpenItsLog(t *testing.T) {
+	fsys := killedBroker(t, 1)
+	g := newGate(fsys, "orders-0")
+	b := newTestBroker(t, g)
+	b.follow(append(topicRecords("orders", ordersID, 1, nil), b.registrations()...)...)
+	<-g.reached
+	_ = b.dir.fail(vfs.OpWrite, syscall.ENOSPC)
+	b.follow(&metadata.RemoveTopicRecord{TopicID: ordersID})
+	close(g.goOn)
+	b.openings.working.Wait()
+	b.removals.working.Wait()
+	if _, err := fsys.Stat(filepath.Join(testDataDir, "orders-0")); err == nil {
+		t.Error("orders-0 is left")
+	}
+}

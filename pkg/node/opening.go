@@ -184,6 +184,9 @@ func (b *broker) opened(o *opening, r *replica, err error) {
 		b.takeOffline(fmt.Errorf("open the replica %s-%d: %w", o.topic, o.id.Index, err))
 	}
 	b.applyPartition(image, o.id)
+	if r == nil {
+		b.removeUnopened(image, o.topic, o.id)
+	}
 	if namesake, ok := image.Topic(o.topic); ok && namesake.ID != o.id.Topic {
 		if _, ok := namesake.Partition(o.id.Index); ok {
 			b.applyPartition(image, ident.TopicPartition{Topic: namesake.ID, Index: o.id.Index})
@@ -196,7 +199,7 @@ func (b *broker) opened(o *opening, r *replica, err error) {
 
 // firstOpened goes on when the logs are open that were there at the start. broker.applying is held.
 func (b *broker) firstOpened(image *metadata.Image) {
-	if logs, bytes, took := b.openings.progress.end(); bytes > 0 {
+	if logs, bytes, took := b.openings.progress.end(); bytes > 0 && b.dir.offline() == nil {
 		b.logger.Info("the logs are recovered", "logs", logs, "bytes", bytes, "took", took.Round(time.Millisecond))
 	}
 	b.reportStrays()

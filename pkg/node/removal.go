@@ -175,13 +175,6 @@ func (q *removals) next() (removal, bool) {
 	return r, true
 }
 
-// stopped leaves what is queued where it is.
-func (q *removals) stopped() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.running = false
-}
-
 // Pauses between attempts to delete a directory.
 const (
 	removalRetryMin = time.Second
@@ -209,16 +202,12 @@ func (q *removals) run() {
 		if q.ctx.Err() != nil {
 			continue
 		}
-		if b.dir.offline() != nil {
+		if failure := b.dir.offline(); failure != nil && !failure.allows(vfs.OpRemove) {
+			b.logger.Error("the directories of removed replicas are left to the next start", "error", err)
 			q.mu.Lock()
 			q.queue = nil // whoever takes the directory up again finds them by their names
 			q.mu.Unlock()
 			continue
-		}
-		if refused := (*logDirFailure)(nil); errors.As(err, &refused) {
-			b.logger.Error("the directories of removed replicas are left to the next start", "error", err)
-			q.stopped()
-			return
 		}
 		b.logger.Error("the directory of a removed replica can't be deleted, trying again", "dir", r.name, "after", pause, "error", err)
 		q.mu.Lock()
