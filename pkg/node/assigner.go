@@ -23,29 +23,40 @@ type assigner struct {
 	broker *broker
 
 	mu      sync.Mutex
-	waiting map[*replica]bool
+	waiting map[*replica]int // and which of all the times it was that the replica asked last
+	asked   int
 	kick    chan struct{}
 
 	trouble string // that the log has already; the loop's
 }
 
 func newAssigner(b *broker) *assigner {
-	return &assigner{broker: b, waiting: map[*replica]bool{}, kick: make(chan struct{}, 1)}
+	return &assigner{broker: b, waiting: map[*replica]int{}, kick: make(chan struct{}, 1)}
 }
 
 // want has the replica's wish looked at. The replica's mutex is held.
 func (a *assigner) want(r *replica) {
 	a.mu.Lock()
-	a.waiting[r] = true
+	a.asked++
+	a.waiting[r] = a.asked
 	a.mu.Unlock()
 	wakeUp(a.kick)
 }
 
-// settled says that nothing more is to be said for the replica, unless it asks anew.
-func (a *assigner) settled(r *replica) {
+// settled says that nothing more is to be said for the replica, unless it has asked anew since: while a request was
+// under way it may have been refilled and want something else.
+func (a *assigner) settled(w waitingWish) {
 	a.mu.Lock()
-	delete(a.waiting, r)
+	if a.waiting[w.replica] == w.asked {
+		delete(a.waiting, w.replica)
+	}
 	a.mu.Unlock()
+}
+
+// waitingWish is a replica and which time it was that it asked.
+type waitingWish struct {
+	*replica
+	asked int
 }
 
 func (a *assigner) run(ctx context.Context) {
@@ -65,15 +76,15 @@ func (a *assigner) run(ctx context.Context) {
 }
 
 // wishes are what is to be said now, by directory.
-func (a *assigner) wishes() map[ident.UUID][]*replica {
+func (a *assigner) wishes() map[ident.UUID][]waitingWish {
 	a.mu.Lock()
-	var asking []*replica
-	for r := range a.waiting {
-		asking = append(asking, r)
+	var asking []waitingWish
+	for r, asked := range a.waiting {
+		asking = append(asking, waitingWish{r, asked})
 	}
 	a.mu.Unlock()
-	slices.SortFunc(asking, func(x, y *replica) int { return x.id.Compare(y.id) })
-	out := map[ident.UUID][]*replica{}
+	slices.SortFunc(asking, func(x, y waitingWish) int { return x.id.Compare(y.id) })
+	out := map[ident.UUID][]waitingWish{}
 	n := 0
 	for _, r := range asking {
 		switch wish := r.directoryWish(); {
@@ -151,7 +162,7 @@ func (a *assigner) send(ctx context.Context) (again bool) {
 	return again
 }
 
-func (a *assigner) request(ctx context.Context, wishes map[ident.UUID][]*replica) (*kmsg.AssignReplicasToDirsResponse, error) {
+func (a *assigner) request(ctx context.Context, wishes map[ident.UUID][]waitingWish) (*kmsg.AssignReplicasToDirsResponse, error) {
 	b := a.broker
 	req := kmsg.NewPtrAssignReplicasToDirsRequest()
 	req.BrokerID, req.BrokerEpoch = int32(b.cfg.NodeID), b.epoch()

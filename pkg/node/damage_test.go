@@ -15,6 +15,7 @@ import (
 
 	"github.com/highwater-io/highwater/internal/testscale"
 	"github.com/highwater-io/highwater/pkg/ident"
+	"github.com/highwater-io/highwater/pkg/vfs"
 )
 
 // segmentsOf lists the segments of a node's copy of partition 0.
@@ -144,4 +145,27 @@ func TestRottenSegmentOfAFollowerAndThenOfTheLeaderIsRefilled(t *testing.T) {
 		})
 	}
 	c.consumePadded("orders", n)
+}
+
+// What a replica wants may change while the controller is asked: the answer is to what it wanted before.
+func TestWishThatComesWhileAnotherIsAnsweredIsStillSaid(t *testing.T) {
+	b := newTestBroker(t, vfs.NewMem())
+	b.register()
+	b.apply(topicRecords("orders", ordersID, 1, nil)...)
+	r, a := b.hostedReplica(ordersID, 0), b.assigner
+	waits := func() bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		_, waits := a.waiting[r]
+		return waits
+	}
+	a.want(r)
+	earlier := waitingWish{r, a.waiting[r]}
+	a.want(r)
+	if a.settled(earlier); !waits() {
+		t.Error("the newer wish is forgotten")
+	}
+	if a.wishes(); waits() { // it wants nothing any more
+		t.Error("it waits for ever")
+	}
 }
