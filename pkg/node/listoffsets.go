@@ -74,12 +74,13 @@ func (b *broker) listOffset(topic *metadata.Topic, asked kmsg.ListOffsetsRequest
 	_, failure := r.partition.EpochEnd(ident.Epoch(asked.CurrentLeaderEpoch), ident.UnknownEpoch)
 	start := l.StartOffset()
 	first, _ := l.EpochAt(start)
-	epoch, highWatermark, epochStart := core.LeaderEpoch(), core.HighWatermark(), core.EpochStart()
+	epoch, highWatermark := core.LeaderEpoch(), core.HighWatermark()
+	_, waiting := core.LatestOffset()
 	r.mu.Unlock()
 	if failure != replication.None {
 		return int16(failure)
 	}
-	end, available := highWatermark, highWatermark >= epochStart
+	end, available := highWatermark, waiting == replication.None
 	if !consumer {
 		end, available = l.EndOffset(), true
 	}
