@@ -269,6 +269,7 @@ func (b *broker) checkpointLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
+			b.dir.lookAgain()
 			err = b.checkpoint()
 		case <-b.checkpoints.kick:
 			err = b.writeLogStarts()

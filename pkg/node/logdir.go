@@ -118,6 +118,10 @@ func (d *logDir) space() (vfs.Space, error) { return vfs.SpaceOf(d.under, d.path
 // roomRefreshBytes bounds how much is written before the free space is looked at again: others write too.
 const roomRefreshBytes = 64 << 20
 
+// lookAgain has the next write ask for the free space. Somebody looks again every few seconds: what others write on the
+// volume shows in no count of this node's, and on a small volume it could be long until they have written as much.
+func (d *logDir) lookAgain() { d.room.Store(0) }
+
 // takeRoom says whether n more bytes leave enough free. The free space is asked for only when what was seen last is
 // used up.
 func (d *logDir) takeRoom(name string, n int64) error {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/highwater-io/highwater/internal/testscale"
 	"github.com/highwater-io/highwater/pkg/ident"
 	"github.com/highwater-io/highwater/pkg/nodefact"
 	"github.com/highwater-io/highwater/pkg/vfs"
@@ -398,6 +399,33 @@ func TestNodeKeepsRoomForOthersOnItsVolume(t *testing.T) {
 	}
 	if entries, err := mem.ReadDir("/data"); err != nil || len(entries) != 1 {
 		t.Fatalf("the probe leaves %v, %v", entries, err)
+	}
+}
+
+// Somebody else fills the volume up: a node that has room for long by what it saw last notices soon.
+func TestNodeNoticesThatOthersFillItsVolume(t *testing.T) {
+	mem := vfs.NewMem()
+	if err := mem.MkdirAll("/data", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	mem.SetCapacity("/data", 100<<20)
+	b := newTestBroker(t, mem)
+	b.dir.path, b.dir.minFreeBytes = "/data", 5<<20
+	if err := b.dir.takeRoom("/data/a", 1); err != nil {
+		t.Fatal(err)
+	}
+	mem.SetCapacity("/data", 4<<20)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); b.checkpointLoop(ctx) }()
+	deadline := time.Now().Add(testscale.Duration(30 * time.Second))
+	for b.dir.takeRoom("/data/a", 1) == nil && time.Now().Before(deadline) {
+		<-time.After(20 * time.Millisecond)
+	}
+	cancel()
+	<-done
+	if err := b.dir.takeRoom("/data/a", 1); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("a nearly full volume takes writes: %v", err)
 	}
 }
 
