@@ -551,3 +551,38 @@ func TestBatchesWithoutALeaderEpochAreNotDamaged(t *testing.T) {
 		t.Fatal(l.Damage())
 	}
 }
+
+func TestASuspectWhoseFileIsGoneIsCheckedOnce(t *testing.T) {
+	l, m := newLog(t, small)
+	for i := range 20 {
+		mustAppend(t, l, ident.Epoch(i/5), 2, 50)
+	}
+	mustFlush(t, l)
+	l.cfg.Files.forget(l.segments[0])
+	if err := m.Remove("/data/t-0/" + fileName(0, logSuffix)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Read(0, 100, 40, true); !l.Suspect(err) {
+		t.Fatal(err)
+	}
+	s := l.BeginScrub(100)
+	if found, err := l.EndScrub(s, s.Run()); err != nil || !found || l.Suspects() {
+		t.Fatalf("found %v, %v, suspects %v", found, err, l.Suspects())
+	}
+}
+
+func TestTruncationBehindAFileThatLostItsEndCutsThatOff(t *testing.T) {
+	l, m := newLog(t, small)
+	for i := range 20 {
+		mustAppend(t, l, ident.Epoch(i/5), 2, 50)
+	}
+	mustFlush(t, l)
+	segments := l.Segments()
+	patch(t, m, fileName(segments[1], logSuffix), func(f vfs.File, size int64) error { return f.Truncate(size - 20) })
+	scrubAll(t, l)
+	wantLost(t, "short", l, segments[2]-2, segments[2])
+	mustTruncate(t, l, segments[2])
+	if l.EndOffset() != segments[2]-2 || l.Damaged() {
+		t.Fatalf("ends at %d, damaged %v", l.EndOffset(), l.Damage())
+	}
+}

@@ -187,7 +187,6 @@ func (l *Log) EndScrub(s *Scrub, runErr error) (found bool, err error) {
 	damage, size := st.found, s.checker.size
 	next := s.checker.next
 	forget()
-	st.suspects = slices.DeleteFunc(st.suspects, func(x *segment) bool { return x == seg })
 	st.after = seg.base + 1
 	return l.checked(seg, size, next, damage)
 }
@@ -218,18 +217,20 @@ func (l *Log) examine(s *segment) (found bool, err error) {
 			damage = append(damage, *b)
 		}
 	}
-	l.scrub.suspects = slices.DeleteFunc(l.scrub.suspects, func(x *segment) bool { return x == s })
 	return l.checked(s, c.size, c.next, damage)
 }
 
 // checked takes what the check of the first size bytes of a segment has found; next is the offset after them.
 func (l *Log) checked(s *segment, size int64, next ident.Offset, damage []bad) (found bool, err error) {
+	l.scrub.suspects = slices.DeleteFunc(l.scrub.suspects, func(x *segment) bool { return x == s })
 	for i := range damage {
 		if b := &damage[i]; b.to == noOffset { // of the active segment, whose end is known
 			b.to, next = s.next, s.next
 		}
 	}
-	if size == s.size && s != l.active() && !l.mayBegin(s.next, next) || size < s.size {
+	if n := len(damage); n > 0 && size < s.size && damage[n-1].end == size {
+		damage[n-1].end, damage[n-1].to = s.size, s.next // one run: a truncation behind it cuts before it
+	} else if size == s.size && s != l.active() && !l.mayBegin(s.next, next) || size < s.size {
 		damage = append(damage, bad{size, s.size, next, s.next, missing(s.base, next, s.next)})
 		if size == s.size {
 			s.next = next
