@@ -17,6 +17,10 @@ import (
 type scrubber struct {
 	broker *broker
 
+	// reading is held by the loop that reads: a log has one scrub at a time, and who finds it taken waits here and
+	// neither leaves the rest of that log out nor tries again and again.
+	reading sync.Mutex
+
 	mu       sync.Mutex
 	suspects []*replica
 	kick     chan struct{}
@@ -54,7 +58,7 @@ func (s *scrubber) nextSuspect() *replica {
 func (s *scrubber) suspectLoop(ctx context.Context) {
 	for {
 		for r := s.nextSuspect(); r != nil && ctx.Err() == nil; r = s.nextSuspect() {
-			for ctx.Err() == nil && r.suspects() && r.scrub(scrubStepBytes) > 0 {
+			for ctx.Err() == nil && r.suspects() && s.step(r) > 0 {
 			}
 		}
 		select {
@@ -95,7 +99,7 @@ func (s *scrubber) pass(ctx context.Context, interval time.Duration) {
 	read := int64(0)
 	for _, r := range replicas {
 		for {
-			n := r.scrub(scrubStepBytes)
+			n := s.step(r)
 			if n < 0 {
 				break
 			}
@@ -109,6 +113,13 @@ func (s *scrubber) pass(ctx context.Context, interval time.Duration) {
 		}
 	}
 	b.logger.Info("the checksums of all sealed segments were checked", "replicas", len(replicas), "bytes", read, "took", time.Since(began).Round(time.Second))
+}
+
+// step checks the next piece of a replica's log.
+func (s *scrubber) step(r *replica) int64 {
+	s.reading.Lock()
+	defer s.reading.Unlock()
+	return r.scrub(scrubStepBytes)
 }
 
 func (r *replica) suspects() (yes bool) {
