@@ -107,7 +107,8 @@ func (h *history) lackOnly(found []entry, start, end ident.Offset) error {
 	}
 	last := map[string]ident.Offset{}
 	for _, e := range h.entries {
-		if e.LastOffset() >= h.cleaned || e.IsControl() {
+		// A record that is not there itself is no reason for another to be gone.
+		if e.LastOffset() >= min(h.cleaned, end) || e.IsControl() {
 			continue
 		}
 		for record, err := range batch.Records(e.raw) {

@@ -71,10 +71,6 @@ var mutants = []*mutant{
 		file: "pkg/log/flush.go", from: "for _, h := range f.files {\n\t\tif err := h.file.Sync()", to: "for _, h := range f.files[max(0, len(f.files)-1):] {\n\t\tif err := h.file.Sync()"},
 	{name: "torn-tail-left", mistake: "what a crash has torn stays in the file behind the log's end",
 		file: "pkg/log/recover.go", from: "if err := s.file().Truncate(d.pos); err != nil {", to: "if err := error(nil); err != nil {"},
-	{name: "stale-recovery-point", mistake: "a recovery point above the log's end is forgotten at a restart",
-		file: "pkg/log/open.go", from: "if l.cfg.RecoveryPoint > end {", to: "if false {"},
-	{name: "roll-below-told", mistake: "a segment below the recovery point that the owner may have is sealed without a flush",
-		file: "pkg/log/roll.go", from: "if sealed.base < l.toldFlushed {", to: "if false {"},
 	{name: "snapshots-outlive-truncation", mistake: "producer snapshots beyond the end stay after a truncation",
 		file: "pkg/log/truncate.go", from: "if err := l.removeSnapshotsAbove(end); err != nil {", to: "if err := error(nil); err != nil {"},
 	{name: "epochs-outlive-truncation", mistake: "leader epochs beyond the end stay after a truncation",
@@ -83,10 +79,10 @@ var mutants = []*mutant{
 		file: "pkg/log/producers.go", from: "if newest < from {", to: "if false {"},
 	{name: "forgotten-epochs", mistake: "leader epochs that were forgotten with a start that a crash takes back stay forgotten",
 		file: "pkg/log/open.go", from: "if _, ok := l.epochs.EpochAt(l.start); !ok && l.start < end {", to: "if false {"},
-	{name: "unflushed-compacted", mistake: "records are removed for later ones that are not flushed yet",
-		file: "pkg/log/clean.go", from: "if s.next > min(upTo, l.FlushedOffset()) ||", to: "if s.next > upTo ||"},
-	{name: "last-removed-first", mistake: "a truncation removes the oldest segment first",
-		file: "pkg/log/truncate.go", from: "l.doom(gone[i])", to: "l.doom(gone[len(gone)-1-i])"},
+	{name: "last-of-key-removed", mistake: "compaction removes the last record of a key too",
+		file: "pkg/log/cleanrun.go", from: "latest > r.Offset {", to: "latest >= r.Offset {"},
+	{name: "producer-end-removed", mistake: "compaction keeps a producer's last batch alone, though it lies behind and a crash may take it",
+		file: "pkg/log/cleanrun.go", from: "if end.last < c.Stats.To {", to: "if true {"},
 }
 
 func mutantNamed(name string) *mutant {

@@ -237,7 +237,15 @@ func (r *run) truncate(p *part) {
 		p.resets, p.promised = true, 0
 	}
 	p.promised = min(p.promised, p.after.end)
-	r.named(fmt.Sprintf("truncate %d to %d", p.index, to), func() error { return p.log.Truncate(to) })
+	r.named(fmt.Sprintf("truncate %d to %d", p.index, to), func() error {
+		err := p.log.Truncate(to)
+		for _, e := range p.log.Epochs() {
+			if err == nil && e.Start >= max(to, p.after.end) { // KAFKA-10706
+				err = fmt.Errorf("leader epoch %d still starts at %d", e.Epoch, e.Start)
+			}
+		}
+		return err
+	})
 }
 
 func (r *run) truncateFully(p *part) {

@@ -28,6 +28,9 @@ func (r *run) expectations(keepAll bool) []expectation {
 			startFrom: min(p.written, p.before.start, p.after.start), startUpTo: max(p.before.start, p.after.start, p.startUpTo)}
 		switch {
 		case p.resets:
+			before := *p.before
+			before.beheaded = true
+			e.before = &before
 		case keepAll:
 			e.floor = min(p.before.end, p.after.end)
 		default:
