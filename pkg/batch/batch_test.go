@@ -125,6 +125,12 @@ func TestClientsMayNotWriteWhatTheBrokerWrites(t *testing.T) {
 	}
 	short := parse(record())
 	short.NumRecords = 2
+	claims := parse(record())
+	claims.NumRecords, claims.LastOffsetDelta = 1<<30, 1<<30-1
+	smallest := parse(NewBuilder(0, -1, 5).Append(nil, nil))
+	if err := CheckFromClient(smallest); err != nil || smallest.Size() != HeaderSize+minRecordBytes {
+		t.Fatalf("the smallest record, %d bytes: %v", smallest.Size(), err)
+	}
 	codec := parse(record())
 	codec.Attributes = 5
 	offset := parse(record())
@@ -136,6 +142,7 @@ func TestClientsMayNotWriteWhatTheBrokerWrites(t *testing.T) {
 		"control":       {parse(NewBuilder(0, 0, 0).AppendControl(Commit, nil)), ErrInvalid},
 		"empty":         {parse(NewBuilder(0, 0, 0)), ErrInvalid},
 		"count":         {short, ErrInvalid},
+		"claims":        {claims, ErrInvalid},
 		"base offset":   {offset, ErrInvalid},
 		"codec":         {codec, ErrCompression},
 		"sequence":      {parse(record().Producer(1, 0, -1)), ErrInvalid},

@@ -25,6 +25,9 @@ func VerifyCRC(batch []byte, h Header) error {
 	return CheckCRC(crc32.Checksum(batch[posAttributes:], castagnoli), h)
 }
 
+// minRecordBytes is what a record takes at least: length, attributes, two deltas, no key, no value, no headers.
+const minRecordBytes = 7
+
 // CheckFromClient says whether a client may write a batch with this header: Kafka's rules for a produce
 // request. Errors are ErrInvalid and ErrCompression. The checksum is the log's to check.
 func CheckFromClient(h Header) error {
@@ -37,6 +40,9 @@ func CheckFromClient(h Header) error {
 		return fmt.Errorf("%w: it has no records", ErrInvalid)
 	case h.LastOffsetDelta != h.NumRecords-1:
 		return fmt.Errorf("%w: %d records, but last offset delta %d", ErrInvalid, h.NumRecords, h.LastOffsetDelta)
+	case h.Compression() == None && int64(h.NumRecords)*minRecordBytes > int64(h.Size()-HeaderSize):
+		// It would use up offsets by the billion, and with them a segment for each batch.
+		return fmt.Errorf("%w: %d records in %d bytes", ErrInvalid, h.NumRecords, h.Size()-HeaderSize)
 	case h.Compression() > Zstd:
 		return fmt.Errorf("%w %d", ErrCompression, h.Compression())
 	case h.HasProducer() && (h.BaseSequence < 0 || h.ProducerEpoch < 0):
