@@ -35,34 +35,44 @@ func (n *node) edit(file string, change func([]byte) []byte) {
 	}
 }
 
+// What a crash tore had not been flushed, and is cut off.
 func TestTruncatedSegmentIsRepairedWithALineInTheLogAndTheRestIsServed(t *testing.T) {
-	for name, orderly := range map[string]bool{"after kill -9": false, "after a clean stop": true} {
-		t.Run(name, func(t *testing.T) {
-			n := newNode(t)
-			n.start()
-			n.createTopic("orders", nil)
-			n.produce("orders", 0, 20)
-			if orderly {
-				n.process.Signal(15)
-				if code := n.ends(); code != 0 {
-					t.Fatalf("a clean stop ended with %d", code)
-				}
-			} else {
-				n.kill()
-			}
-			segments := n.segments("data/orders-0")
-			n.edit(segments[len(segments)-1], func(b []byte) []byte { return b[:len(b)-10] })
-			n.start()
-			n.says("log recovery", "topic=orders", "cut ", "from offset 19 on")
-			if got := n.consume("orders"); !slices.Equal(got, numbers(19)) {
-				t.Errorf("the partition holds %v, want the first 19 records", got)
-			}
-			n.produce("orders", 19, 25)
-			if got := n.consume("orders"); !slices.Equal(got, numbers(25)) {
-				t.Errorf("after more records it holds %v", got)
-			}
-		})
+	n := newNode(t)
+	n.start()
+	n.createTopic("orders", nil)
+	n.produce("orders", 0, 20)
+	n.kill()
+	segments := n.segments("data/orders-0")
+	n.edit(segments[len(segments)-1], func(b []byte) []byte { return b[:len(b)-10] })
+	n.start()
+	n.says("log recovery", "topic=orders", "cut ", "from offset 19 on")
+	if got := n.consume("orders"); !slices.Equal(got, numbers(19)) {
+		t.Errorf("the partition holds %v, want the first 19 records", got)
 	}
+	n.produce("orders", 19, 25)
+	if got := n.consume("orders"); !slices.Equal(got, numbers(25)) {
+		t.Errorf("after more records it holds %v", got)
+	}
+}
+
+// What a clean stop had flushed and is gone is damage: said, not served, and its offset is given to nobody else.
+func TestSegmentTruncatedAfterACleanStopIsDamagedAndTheRestIsServed(t *testing.T) {
+	n := newNode(t)
+	n.start()
+	n.createTopic("orders", nil)
+	n.produce("orders", 0, 20)
+	n.process.Signal(15)
+	if code := n.ends(); code != 0 {
+		t.Fatalf("a clean stop ended with %d", code)
+	}
+	segments := n.segments("data/orders-0")
+	n.edit(segments[len(segments)-1], func(b []byte) []byte { return b[:len(b)-10] })
+	n.start()
+	n.says("log recovery", "topic=orders", "offsets 19 to 19 are damaged")
+	if got := n.consumeFirst("orders", 19); !slices.Equal(got, numbers(19)) {
+		t.Errorf("the partition holds %v, want the first 19 records", got)
+	}
+	n.produce("orders", 20, 25)
 }
 
 func TestLostIndexesAreMadeAgain(t *testing.T) {

@@ -277,6 +277,8 @@ func TestLogThatBeginsLaterIsFollowedBehindASnapshot(t *testing.T) {
 	r.mu.Lock()
 	first := r.steps[0]
 	r.mu.Unlock()
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	if !first.New.Equal(image) || first.Old.NumTopics() != 0 || first.Timestamp != 77 || len(first.Delta.ChangedTopics()) != 6 || q.pieces < 3 {
 		t.Fatalf("first step %+v after %d pieces", first, q.pieces)
 	}
@@ -293,6 +295,9 @@ func TestSpoiltSnapshotIsFetchedAgain(t *testing.T) {
 	spoilt[len(spoilt)/2] ^= 1
 	q.change(func() {
 		q.snapshot, q.logStart, q.chunk, q.content = &SnapshotID{EndOffset: 6, Epoch: 1}, 6, 1000, spoilt
+		for n := range 6 {
+			q.log.append(topicRecord(n))
+		}
 		q.log.high = 6
 	})
 	r := runObserver(t, Config{ClusterID: "right"}, q.addrs()...)
