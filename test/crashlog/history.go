@@ -77,18 +77,9 @@ func (h *history) at(o ident.Offset) (entry, bool) {
 	return h.entries[i], true
 }
 
-// holding returns the batch that has the record at offset o.
-func (h *history) holding(o ident.Offset) (entry, bool) {
-	i := sort.Search(len(h.entries), func(i int) bool { return h.entries[i].NextOffset() > o })
-	if i == len(h.entries) || h.entries[i].BaseOffset > o {
-		return entry{}, false
-	}
-	return h.entries[i], true
-}
-
 // isPrefix says why the batches, as read from a log that starts at start, are not the history's.
 func (h *history) isPrefix(found []entry, start, end ident.Offset) error {
-	if end > h.end && !(len(found) == 0 && start == end) {
+	if end > h.end && (len(found) > 0 || start != end) {
 		return fmt.Errorf("the log ends at %d, but only %d was written", end, h.end)
 	}
 	for _, f := range found {

@@ -213,13 +213,13 @@ func producersAgree(l *log.Log, h *history, found []entry, expired bool) error {
 		}
 		info, duplicate, err := l.Producers().Check(f.Header)
 		if !expired && (err != nil || !duplicate || info.First != f.BaseOffset) {
-			return fmt.Errorf("the last batch of producer %d, at %d, is not known as such: %+v, %v", id, f.BaseOffset, info, err)
+			return fmt.Errorf("the last batch of producer %d, at %d, is not known as such: %+v, %w", id, f.BaseOffset, info, err)
 		}
 	}
 	for id, s := range states {
 		next := batch.Header{ProducerID: id, ProducerEpoch: s.epoch, BaseSequence: batch.AddSequence(s.lastSequence, 1)}
 		if _, duplicate, err := l.Producers().Check(next); duplicate || err != nil {
-			return fmt.Errorf("producer %d can't go on after its sequence number %d, at offset %d: duplicate %v, %v", id, s.lastSequence, s.lastOffset, duplicate, err)
+			return fmt.Errorf("producer %d can't go on after its sequence number %d, at offset %d: duplicate %v, %w", id, s.lastSequence, s.lastOffset, duplicate, err)
 		}
 	}
 	if n := l.Producers().Len(); n > len(states) {

@@ -208,11 +208,11 @@ func fetch(ctx context.Context, c *kgo.Client, id kadm.TopicID, topic string, in
 }
 
 // same compares what a server serves now with what was served before; with grown it may have more behind it.
-func (before content) same(now content, grown bool) error {
-	if len(before) != len(now) {
-		return fmt.Errorf("%d partitions were served, now %d: %v", len(before), len(now), slices.Collect(maps.Keys(now)))
+func (c content) same(now content, grown bool) error {
+	if len(c) != len(now) {
+		return fmt.Errorf("%d partitions were served, now %d: %v", len(c), len(now), slices.Collect(maps.Keys(now)))
 	}
-	for p, b := range before {
+	for p, b := range c {
 		n := now[p]
 		if n.start != b.start || n.end < b.end || !grown && n.end != b.end {
 			return fmt.Errorf("%s-%d went from %d to %d, now it goes from %d to %d", p.topic, p.index, b.start, b.end, n.start, n.end)
