@@ -84,7 +84,7 @@ func FuzzDirectory(f *testing.F) {
 			}
 			return
 		}
-		if err := useFuzzed(l); err != nil {
+		if err := useFuzzed(l, nil); err != nil {
 			t.Fatal(err)
 		}
 		mustClose(t, l)
@@ -99,8 +99,8 @@ func FuzzDirectory(f *testing.F) {
 	})
 }
 
-// useFuzzed reads all of a log, and appends to it.
-func useFuzzed(l *Log) error {
+// useFuzzed reads all of a log that is not damaged, checks each batch unless check is nil, and appends to it.
+func useFuzzed(l *Log, check func(batch []byte) error) error {
 	for o, steps := l.StartOffset(), 0; o < l.EndOffset() && steps < 10_000; steps++ {
 		c, err := l.Read(o, 1<<20, l.EndOffset(), true)
 		switch {
@@ -115,7 +115,14 @@ func useFuzzed(l *Log) error {
 			o++
 			continue
 		}
-		if _, err := c.AppendTo(nil); err != nil {
+		raw, err := c.AppendTo(nil)
+		for rest := raw; err == nil && check != nil && len(rest) > 0; {
+			var one []byte
+			if one, rest, _, err = batch.Next(rest); err == nil {
+				err = check(one)
+			}
+		}
+		if err != nil {
 			return err
 		}
 		o = c.Next

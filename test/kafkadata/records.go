@@ -233,7 +233,7 @@ func difference(a, b []byte) int {
 	return min(len(a), len(b))
 }
 
-// count says how much there is.
+// String says how much there is.
 func (c content) String() string {
 	records, size := 0, 0
 	for _, s := range c {
