@@ -90,7 +90,7 @@ func checkSegment(fsys vfs.FS, stem string, base ident.Offset) error {
 			ts, o := int64(be.Uint64(times)), base+ident.Offset(be.Uint32(times[8:]))
 			largest := int64(-1)
 			for _, a := range all {
-				if a.LastOffset() <= o {
+				if a.LastOffset() <= o && a.NumRecords > 0 { // one that compaction has emptied keeps its header's
 					largest = max(largest, a.MaxTimestamp)
 				}
 			}
