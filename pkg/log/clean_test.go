@@ -510,6 +510,31 @@ func TestEmptiedBatchesHaveNoTimestampAndDoNotHoldUpRetention(t *testing.T) {
 	}
 }
 
+// An emptied batch keeps the largest timestamp of what was in it, which no entry of the time index tells of.
+func TestTimeLookUpPassesOverAnEmptiedBatch(t *testing.T) {
+	settings := cleanSettings(0)
+	settings.SegmentBytes, settings.IndexIntervalBytes = 1<<20, 600
+	l, _ := newLog(t, Config{Settings: settings})
+	put(t, l, batch.NewBuilder(0, -1, 9000).Producer(7, 0, 0).Append([]byte("k"), []byte("v"))) // its producer's last
+	mustRoll(t, l)
+	put(t, l, batch.NewBuilder(0, -1, 4000).Append([]byte("k"), bytes.Repeat([]byte("v"), 1000)))
+	put(t, l, batch.NewBuilder(0, -1, 3000).Append([]byte("c"), []byte("v")))
+	put(t, l, batch.NewBuilder(0, -1, 5000).Append([]byte("d"), []byte("v")))
+	mustRoll(t, l)
+	compact(t, l, 10_000)
+	if got := l.Segments(); len(got) != 2 {
+		t.Fatalf("segments %v, want the two in one", got)
+	}
+	for ts, want := range map[int64]ident.Offset{3500: 1, 4000: 1, 4500: 3, 5000: 3} {
+		if at, ok, err := l.OffsetForTimestamp(ts); err != nil || !ok || at.Offset != want {
+			t.Errorf("time %d: %+v, %v, %v; want offset %d", ts, at, ok, err, want)
+		}
+	}
+	if at, ok, err := l.OffsetForTimestamp(5001); err != nil || ok {
+		t.Errorf("time 5001: %+v, %v, %v", at, ok, err)
+	}
+}
+
 func TestReadersMayRunBesideACompaction(t *testing.T) {
 	l, _ := newLog(t, Config{Settings: cleanSettings(0)})
 	model := &keyed{cleaned: map[ident.Offset]int64{}}

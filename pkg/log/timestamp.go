@@ -207,10 +207,11 @@ func (s *segmentView) firstNotBeforeBy(f vfs.File, x *indexes, ts int64, start i
 			return TimestampOffset{}, false, err
 		}
 		mark.meet(s.base, h)
-		if h.MaxTimestamp >= ts && mark.err() != nil {
+		largest := largestOf(h)
+		if largest >= ts && mark.err() != nil {
 			return TimestampOffset{}, false, errIndexWrong
 		}
-		if h.MaxTimestamp >= ts && h.LastOffset() >= start {
+		if largest >= ts && h.LastOffset() >= start {
 			raw := make([]byte, h.Size())
 			if err := readFull(f, raw, pos); err != nil {
 				return TimestampOffset{}, false, err
