@@ -167,19 +167,22 @@ func (c *checkpoints) note(topic string, index int32, highWatermark, recoveryPoi
 	c.set(log.LogStartCheckpointFile, topic, index, logStart)
 }
 
-// lower writes down that a partition's log is about to end at an offset; see exec.PartitionConfig.
-func (c *checkpoints) lower(topic string, index int32, to ident.Offset) error {
-	for _, name := range []string{log.RecoveryPointCheckpointFile, log.LogStartCheckpointFile} {
+// lower writes down that a partition's log is about to be truncated; see exec.PartitionConfig.
+func (c *checkpoints) lower(topic string, index int32, recoveryPoint, logStart ident.Offset) error {
+	for _, lowered := range []struct {
+		file string
+		to   ident.Offset
+	}{{log.RecoveryPointCheckpointFile, recoveryPoint}, {log.LogStartCheckpointFile, logStart}} {
 		c.mu.Lock()
-		higher := c.files[name][log.TopicIndex{Topic: topic, Index: index}] > to
+		higher := c.files[lowered.file][log.TopicIndex{Topic: topic, Index: index}] > lowered.to
 		if higher {
-			c.set(name, topic, index, to)
+			c.set(lowered.file, topic, index, lowered.to)
 		}
 		c.mu.Unlock()
 		if !higher {
 			continue
 		}
-		if err := c.writeFile(name); err != nil {
+		if err := c.writeFile(lowered.file); err != nil {
 			return err
 		}
 	}

@@ -236,7 +236,9 @@ func (b *broker) openReplica(o *opening, progress func(bytes int64) error) (*rep
 		Cluster: b, MaxMessageBytes: int(values.MaxMessageBytes), Flush: flushPolicy(values), FlushApart: true, ScrubApart: true,
 		ChoresApart:         true,
 		TimestampAfterMaxMs: values.TimestampAfterMaxMs,
-		BeforeTruncate:      func(to ident.Offset) error { return b.checkpoints.lower(o.topic, o.id.Index, to) },
+		BeforeTruncate: func(recoveryPoint, logStart ident.Offset) error {
+			return b.checkpoints.lower(o.topic, o.id.Index, recoveryPoint, logStart)
+		},
 	})
 	if err != nil {
 		return nil, err

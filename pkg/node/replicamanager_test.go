@@ -281,14 +281,14 @@ func TestRecoveryPointAndStartAreLoweredBeforeATruncation(t *testing.T) {
 	if err := b.checkpoints.write(); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.checkpoints.lower("orders", 0, 8); err != nil {
+	if err := b.checkpoints.lower("orders", 0, 8, 8); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.checkpoints.lower("orders", 1, 3); err != nil {
+	if err := b.checkpoints.lower("orders", 1, 0, 3); err != nil {
 		t.Fatal(err)
 	}
 	for file, want := range map[string][2]ident.Offset{
-		log.RecoveryPointCheckpointFile: {8, 3}, log.LogStartCheckpointFile: {7, 3}, log.HighWatermarkCheckpointFile: {9, 9},
+		log.RecoveryPointCheckpointFile: {8, 0}, log.LogStartCheckpointFile: {7, 3}, log.HighWatermarkCheckpointFile: {9, 9},
 	} {
 		offsets, err := log.ReadOffsetCheckpoint(fsys, testDataDir, file)
 		if got := [2]ident.Offset{offsets[log.TopicIndex{Topic: "orders"}], offsets[log.TopicIndex{Topic: "orders", Index: 1}]}; err != nil || got != want {

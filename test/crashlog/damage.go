@@ -102,12 +102,12 @@ func (c *kase) damaged(disk *vfs.Mem, kind string) error {
 			}
 			continue
 		}
-		err := c.serves(l, &c.expect[i], o.recoveries[i], kind, false)
+		err := c.serves(l, &c.expect[i], o.recoveries[i], kind, 0)
 		if err == nil {
 			err = scrub(l)
 		}
 		if err == nil {
-			err = c.serves(l, &c.expect[i], o.recoveries[i], kind, true)
+			err = c.serves(l, &c.expect[i], o.recoveries[i], kind, o.files[log.RecoveryPointCheckpointFile][topicIndex(i)])
 		}
 		if err != nil {
 			return fmt.Errorf("with bits flipped in %s: partition %d, from %d to %d: %w; %v", kind, i, l.StartOffset(), l.EndOffset(), err, o.recoveries[i].Repairs)
@@ -129,13 +129,14 @@ func scrub(l *log.Log) error {
 	}
 }
 
-// serves reads all there is.
-func (c *kase) serves(l *log.Log, e *expectation, recovery log.Recovery, kind string, scrubbed bool) error {
+// serves reads all there is. What lies below scrubbed must be right: a scrub has looked at it, and the leader epochs'
+// file, by which it judges what no checksum covers, was flushed with it.
+func (c *kase) serves(l *log.Log, e *expectation, recovery log.Recovery, kind string, scrubbed ident.Offset) error {
 	told := recovery.Repaired()
 	for o := l.StartOffset(); o < l.EndOffset(); {
 		strictBelow := ident.Offset(0)
-		if segments := l.Segments(); scrubbed {
-			strictBelow = segments[len(segments)-1] // the active segment is not scrubbed
+		if segments := l.Segments(); scrubbed > 0 {
+			strictBelow = min(scrubbed, segments[len(segments)-1]) // the active segment is not scrubbed
 			if damage := l.Damage(); len(damage) > 0 {
 				// Nor is one that is known to be damaged.
 				i, _ := slices.BinarySearch(segments, damage[0].From+1)

@@ -105,15 +105,19 @@ func (o *owner) checkpoint() error {
 	return nil
 }
 
-// mustLower says whether what is written down of partition i lies above to.
-func (o *owner) mustLower(i int, to ident.Offset) bool {
-	return to < max(o.files[log.LogStartCheckpointFile][topicIndex(i)], o.files[log.RecoveryPointCheckpointFile][topicIndex(i)])
+// mustLower says whether what is written down of partition i lies above these.
+func (o *owner) mustLower(i int, recoveryPoint, start ident.Offset) bool {
+	return recoveryPoint < o.files[log.RecoveryPointCheckpointFile][topicIndex(i)] || start < o.files[log.LogStartCheckpointFile][topicIndex(i)]
 }
 
-// lower writes down that a log will be truncated to an offset, before it is. A higher start would hide what is written
-// there later, and a higher recovery point call it damaged when a crash tears it.
-func (o *owner) lower(i int, to ident.Offset) error {
+// lower writes down that a log will be truncated, before it is. A higher start would hide what is written there later,
+// and a higher recovery point call it damaged when a crash tears it.
+func (o *owner) lower(i int, recoveryPoint, start ident.Offset) error {
 	for _, name := range []string{log.RecoveryPointCheckpointFile, log.LogStartCheckpointFile} {
+		to := start
+		if name == log.RecoveryPointCheckpointFile {
+			to = recoveryPoint
+		}
 		if o.files[name][topicIndex(i)] <= to {
 			continue
 		}

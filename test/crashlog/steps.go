@@ -230,7 +230,11 @@ func (r *run) truncate(p *part) {
 	}
 	from = max(from, min(p.committed, h.end))
 	to := from + ident.Offset(r.rng.Int64N(int64(h.end+2-from)))
-	r.lower(p, h.truncated(to).end)
+	if after := h.truncated(to); after != h && len(after.entries) == 0 {
+		r.lower(p, 0, after.start)
+	} else {
+		r.lower(p, after.end, after.end)
+	}
 	h = p.before
 	p.after = h.truncated(to)
 	if len(p.after.entries) == 0 && p.after != h {
@@ -250,7 +254,7 @@ func (r *run) truncate(p *part) {
 
 func (r *run) truncateFully(p *part) {
 	to := ident.Offset(r.rng.IntN(300))
-	r.lower(p, min(to, p.before.start)) // a crash on the way may leave it empty from there on
+	r.lower(p, 0, to) // a crash on the way may leave it empty from any older start on
 	p.committed = 0
 	p.after, p.resets, p.promised = emptied(to), true, 0
 	r.named(fmt.Sprintf("truncate-fully %d to %d", p.index, to), func() error { return p.log.TruncateFully(to) })
@@ -284,10 +288,10 @@ func (r *run) retain(p *part) {
 }
 
 // lower has the owner write down where the log will be truncated to, as it must.
-func (r *run) lower(p *part, to ident.Offset) {
-	for r.owner.mustLower(p.index, to) {
-		p.written = min(p.written, to)
-		r.named("lower", r.written(func() error { return r.owner.lower(p.index, to) }))
+func (r *run) lower(p *part, recoveryPoint, start ident.Offset) {
+	for r.owner.mustLower(p.index, recoveryPoint, start) {
+		p.written = min(p.written, start)
+		r.named("lower", r.written(func() error { return r.owner.lower(p.index, recoveryPoint, start) }))
 	}
 }
 

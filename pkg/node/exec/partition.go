@@ -34,10 +34,10 @@ type PartitionConfig struct {
 	MaxMessageBytes int
 	// TimestampAfterMaxMs is the topic's message.timestamp.after.max.ms; negative means no limit.
 	TimestampAfterMaxMs int64
-	// BeforeTruncate, unless nil, writes down that the log is about to end at an offset: no recovery point and no log
-	// start above it may outlive a crash. A higher recovery point would call damaged what the crash tears of the
-	// records that come there next, a higher start would hide them.
-	BeforeTruncate func(to ident.Offset) error
+	// BeforeTruncate, unless nil, writes down that the log is about to be truncated: no higher recovery point and no
+	// higher log start than these may outlive a crash. A higher recovery point would call damaged what the crash tears
+	// of the records that come next, a higher start would hide them.
+	BeforeTruncate func(recoveryPoint, logStart ident.Offset) error
 }
 
 // Partition is one partition replica: its log, its core and what lies between them. It is synchronous and has no
@@ -306,11 +306,11 @@ func (p *Partition) collect(e *replication.Effects) {
 
 func (p *Partition) truncate(t replication.Truncation) error {
 	if p.cfg.BeforeTruncate != nil {
-		to := t.To
-		if t.Full { // a crash on the way may leave it empty from its old start on
-			to = min(to, p.log.StartOffset())
+		recoveryPoint := t.To
+		if t.Full || t.To < p.log.StartOffset() { // a crash on the way may leave it empty from any older start on
+			recoveryPoint = 0
 		}
-		if err := p.cfg.BeforeTruncate(to); err != nil {
+		if err := p.cfg.BeforeTruncate(recoveryPoint, t.To); err != nil {
 			return err
 		}
 	}

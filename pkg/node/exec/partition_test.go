@@ -247,11 +247,14 @@ func TestDivergedFollowerTruncatesAndAgrees(t *testing.T) {
 	b.produce(1, records("2").Build())
 	a.role(2, 4, 2)
 	var told []ident.Offset
-	a.Partition.cfg.BeforeTruncate = func(to ident.Offset) error {
+	a.Partition.cfg.BeforeTruncate = func(to, start ident.Offset) error {
 		if a.Log().EndOffset() != 4 {
 			t.Errorf("told after the truncation, which left %d", a.Log().EndOffset())
 		}
 		told = append(told, to)
+		if start != to {
+			t.Errorf("told of a log start at %d and an end at %d", start, to)
+		}
 		return nil
 	}
 	defer func() {
