@@ -14,6 +14,9 @@ import (
 	"github.com/pierrec/lz4/v4"
 )
 
+// MaxDecompressedBytes bounds what the records of one batch may grow to.
+const MaxDecompressedBytes = 128 << 20
+
 // codec compresses and decompresses one batch after the other with the same coders and memory. What it returns is
 // valid until its next call. Its zero value is ready; it is not safe for concurrent use.
 type codec struct {
@@ -34,7 +37,7 @@ type codec struct {
 // keptBytes is how much memory a codec keeps for the next batch; what a rare giant needed goes.
 const keptBytes = 8 << 20
 
-// decompress returns the records of a batch.
+// decompress returns the records of a batch. An error wraps ErrCorrupt or ErrCompression.
 func (c *codec) decompress(t Compression, body []byte) (plain []byte, err error) {
 	if t == None {
 		return body, nil
@@ -72,7 +75,7 @@ func (c *codec) decompress(t Compression, body []byte) (plain []byte, err error)
 		return nil, fmt.Errorf("%w %d", ErrCompression, t)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: compression type %d: %w", ErrCorrupt, t, err)
+		return nil, fmt.Errorf("%w: %s: %w", ErrCorrupt, t, err)
 	}
 	c.plain = dst
 	return dst, nil
@@ -145,9 +148,6 @@ func (c *codec) finish(w io.WriteCloser, plain []byte) ([]byte, error) {
 	}
 	return c.packed.Bytes(), nil
 }
-
-// xerialBlock is how much snappy-java puts into one block.
-const xerialBlock = 32 << 10
 
 func (c *codec) snappy(framed bool, plain []byte) []byte {
 	if !framed {

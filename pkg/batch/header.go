@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"strconv"
 
 	"github.com/highwater-io/highwater/pkg/ident"
 )
@@ -72,6 +73,14 @@ const (
 	LZ4
 	Zstd
 )
+
+// String is the type's name in Kafka's compression.type.
+func (c Compression) String() string {
+	if names := [...]string{"none", "gzip", "snappy", "lz4", "zstd"}; int(c) < len(names) {
+		return names[c]
+	}
+	return strconv.Itoa(int(c))
+}
 
 // Header is the fixed part of a batch. Its zero value is no valid header.
 type Header struct {

@@ -32,7 +32,7 @@ func Records(batch []byte) iter.Seq2[Record, error] {
 			yield(Record{}, err)
 			return
 		}
-		body, err := decompress(h.Compression(), one[HeaderSize:])
+		body, err := new(codec).decompress(h.Compression(), one[HeaderSize:])
 		if err != nil {
 			yield(Record{}, fmt.Errorf("batch at offset %d: %w", h.BaseOffset, err))
 			return
