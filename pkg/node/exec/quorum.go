@@ -74,8 +74,6 @@ type QuorumOutput struct {
 	Leading *raft.EpochStart
 	// HighWatermark moved; Quorum.HighWatermark has it.
 	HighWatermark bool
-	// Installed: a snapshot replaced the state; Quorum.TakeState has it.
-	Installed bool
 }
 
 // OpenQuorum opens or makes the log, reads the vote and finds the voters. A torn tail is cut off and told in

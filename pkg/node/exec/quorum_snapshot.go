@@ -253,7 +253,6 @@ func (q *Quorum) install(e *raft.Effects) (raft.Event, error) {
 		return nil, q.fail("install snapshot "+id.String(), err)
 	}
 	q.state = &State{image, header.LastContainedLogTimestamp}
-	q.out.Installed = true
 	q.installed++
 	return raft.SnapshotInstalled{Snapshot: id, Voters: voters}, nil
 }

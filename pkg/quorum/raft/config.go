@@ -151,16 +151,10 @@ const (
 	MutateSkipPreVote Mutant = "skip-pre-vote"
 	// MutateNoCheckQuorum never resigns, even when nobody fetches any more (KAFKA-15489).
 	MutateNoCheckQuorum Mutant = "no-check-quorum"
-	// MutateStaleSnapshot installs a snapshot that holds less than what is known to be committed.
-	MutateStaleSnapshot Mutant = "stale-snapshot"
 	// MutateInstallKeepsLog leaves the log as it was when a snapshot is installed. (It is the executor's to break.)
 	MutateInstallKeepsLog Mutant = "install-keeps-log"
-	// MutateResumeElsewhere goes on with a snapshot's download at another leader, or in another epoch.
-	MutateResumeElsewhere Mutant = "resume-elsewhere"
 	// MutateTwoChanges takes a change of the voters while another is not committed yet.
 	MutateTwoChanges Mutant = "two-changes"
-	// MutateAddAnyVoter makes a replica a voter that is not caught up.
-	MutateAddAnyVoter Mutant = "add-any-voter"
 )
 
 // ReplicaKey is a replica's identity: its node id and the id of its metadata directory, so that a node whose

@@ -60,7 +60,7 @@ func (n *Node) onAddVoter(token uint64, m *AddVoterRequest) {
 		return
 	}
 	r := n.lead.find(k)
-	if (r == nil || !r.everCaughtUp || n.now > r.caughtUp.Add(n.cfg.VoterLagMax)) && n.cfg.Mutant != MutateAddAnyVoter {
+	if r == nil || !r.everCaughtUp || n.now > r.caughtUp.Add(n.cfg.VoterLagMax) {
 		n.refuseChange(token, RequestTimedOut, "replica %s has not been caught up with the metadata log within the last %v; try again when it is", k, n.cfg.VoterLagMax)
 		return
 	}

@@ -94,7 +94,7 @@ func (n *Node) onSnapshotOffered(id SnapshotID, highWatermark ident.Offset) {
 	case id.End <= 0 || id.Epoch < 0:
 		n.fetchFailed(fmt.Errorf("leader %d offers a snapshot %s, which can't be", n.vote.Leader, id))
 		return
-	case id.End <= n.highWatermark && n.cfg.Mutant != MutateStaleSnapshot:
+	case id.End <= n.highWatermark:
 		// It would take back what this node has told others is committed. Such an offer is an old one, or wrong.
 		n.fetchFailed(fmt.Errorf("leader %d offers snapshot %s, which holds less than the %d records that this node knows to be committed",
 			n.vote.Leader, id, n.highWatermark))
@@ -118,10 +118,6 @@ func (n *Node) checkDownload() {
 		return
 	}
 	if d.epoch != n.vote.Epoch || n.role == Leader || n.role == Follower && n.vote.Leader != d.leader {
-		if n.cfg.Mutant == MutateResumeElsewhere && n.role == Follower {
-			d.epoch, d.leader = n.vote.Epoch, n.vote.Leader
-			return
-		}
 		n.dropDownload()
 	}
 }
