@@ -91,23 +91,9 @@ func (t *tx) leaveOffline(id ident.NodeID) (done bool) {
 	return t.leave(id, offline) && t.reconsider(damaged)
 }
 
-// reconsider writes what the rules make of the partitions as they are. What finds no room in this decision is left
-// to settle.
+// reconsider writes what the rules make of the partitions as they are: leave, by nobody.
 func (t *tx) reconsider(partitions []ident.TopicPartition) (done bool) {
-	s := t.state()
-	for _, tp := range partitions {
-		if !t.room() {
-			t.c.unsettled = true
-			return false
-		}
-		topic, p := s.partition(tp)
-		ch := s.change(tp, p, ident.NoNode)
-		ch.election = s.automatic(topic)
-		if r := ch.record(); r != nil {
-			t.add(r)
-		}
-	}
-	return true
+	return t.leave(ident.NoNode, partitions)
 }
 
 // expire fences the brokers whose session has ended. Each is decided on what the ones before it left behind
