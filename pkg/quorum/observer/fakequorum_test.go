@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/highwater-io/highwater/pkg/ident"
+	"github.com/highwater-io/highwater/pkg/metadata"
 	"github.com/highwater-io/highwater/pkg/wire"
 )
 
@@ -25,10 +26,10 @@ type fakeQuorum struct {
 	log       *modelLog
 	leader    ident.NodeID // ident.NoNode when there is none
 	clusterID string
-	snapshot  *SnapshotID // is offered to whoever fetches from below its end
-	content   []byte      // of the snapshot
-	chunk     int         // bytes sent at a time
-	pieces    int         // sent so far
+	snapshot  *metadata.SnapshotID // is offered to whoever fetches from below its end
+	content   []byte               // of the snapshot
+	chunk     int                  // bytes sent at a time
+	pieces    int                  // sent so far
 	logStart  ident.Offset
 	voters    []*fakeVoter
 	parked    []*parkedFetch

@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/highwater-io/highwater/pkg/ident"
+	"github.com/highwater-io/highwater/pkg/metadata"
 	"github.com/highwater-io/highwater/pkg/wire"
 )
 
@@ -31,7 +32,7 @@ type answer struct {
 	divergingEpoch ident.Epoch
 	divergingEnd   ident.Offset
 	needsSnapshot  bool
-	snapshot       SnapshotID
+	snapshot       metadata.SnapshotID // zero when the leader named none
 }
 
 // err describes the code.
@@ -95,7 +96,7 @@ func readAnswer(resp *kmsg.FetchResponse, offset ident.Offset) (answer, error) {
 		a.diverging, a.divergingEpoch, a.divergingEnd = true, ident.Epoch(d.Epoch), ident.Offset(d.EndOffset)
 	}
 	if s := p.SnapshotID; s.EndOffset >= 0 && s.Epoch >= 0 {
-		a.needsSnapshot, a.snapshot = true, SnapshotID{ident.Offset(s.EndOffset), ident.Epoch(s.Epoch)}
+		a.needsSnapshot, a.snapshot = true, metadata.SnapshotID{EndOffset: ident.Offset(s.EndOffset), Epoch: ident.Epoch(s.Epoch)}
 	}
 	if a.code == kerr.OffsetOutOfRange.Code && offset < ident.Offset(p.LogStartOffset) {
 		// A leader without a snapshot to name says it so.

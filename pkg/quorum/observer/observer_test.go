@@ -268,7 +268,7 @@ func TestLogThatBeginsLaterIsFollowedBehindASnapshot(t *testing.T) {
 			q.log.append(topicRecord(n))
 		}
 		q.log.high = 8
-		q.snapshot, q.logStart, q.chunk = &SnapshotID{EndOffset: 6, Epoch: 1}, 6, 100
+		q.snapshot, q.logStart, q.chunk = &metadata.SnapshotID{EndOffset: 6, Epoch: 1}, 6, 100
 		q.content = metadata.AppendSnapshot(nil, image, metadata.SnapshotHeader{LastContainedLogTimestamp: 77})
 	})
 	r := runObserver(t, Config{ClusterID: "right"}, q.addrs()...)
@@ -294,7 +294,7 @@ func TestSpoiltSnapshotIsFetchedAgain(t *testing.T) {
 	spoilt := bytes.Clone(whole)
 	spoilt[len(spoilt)/2] ^= 1
 	q.change(func() {
-		q.snapshot, q.logStart, q.chunk, q.content = &SnapshotID{EndOffset: 6, Epoch: 1}, 6, 1000, spoilt
+		q.snapshot, q.logStart, q.chunk, q.content = &metadata.SnapshotID{EndOffset: 6, Epoch: 1}, 6, 1000, spoilt
 		for n := range 6 {
 			q.log.append(topicRecord(n))
 		}

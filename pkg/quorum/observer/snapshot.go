@@ -22,11 +22,11 @@ func (o *Observer) loadSnapshot(ctx context.Context, l *leader, a answer) error 
 	if a.snapshot.EndOffset <= 0 {
 		return fmt.Errorf("the log of %s doesn't reach back to offset %d, and it names no snapshot", l.addr, o.follower.end())
 	}
-	id := metadata.SnapshotID(a.snapshot)
+	id := a.snapshot
 	if id.EndOffset <= o.follower.appliedEnd {
 		return fmt.Errorf("%s offers snapshot %s, which holds less than the %d records that were applied", l.addr, id, o.follower.appliedEnd)
 	}
-	o.setState(State{Status: LoadingSnapshot, Leader: l.id(a), Epoch: o.follower.epoch, Addr: l.addr, Snapshot: a.snapshot})
+	o.setState(State{Status: LoadingSnapshot, Leader: l.id(a), Epoch: o.follower.epoch, Addr: l.addr, Snapshot: id})
 	reader := metadata.NewSnapshotReader(id)
 	for position, size := int64(0), int64(-1); position != size; {
 		piece, err := o.fetchSnapshot(ctx, l.conn, id, position)
@@ -35,7 +35,7 @@ func (o *Observer) loadSnapshot(ctx context.Context, l *leader, a answer) error 
 		}
 		n := int64(len(piece.Bytes))
 		if n == 0 || piece.Position != position || size >= 0 && piece.Size != size || position+n > piece.Size ||
-			metadata.SnapshotID(SnapshotID{ident.Offset(piece.SnapshotID.EndOffset), ident.Epoch(piece.SnapshotID.Epoch)}) != id {
+			(metadata.SnapshotID{EndOffset: ident.Offset(piece.SnapshotID.EndOffset), Epoch: ident.Epoch(piece.SnapshotID.Epoch)}) != id {
 			return fmt.Errorf("%s was asked for snapshot %s at byte %d and sent %d bytes at %d of %d", l.addr, id, position, n, piece.Position, piece.Size)
 		}
 		if err := reader.Append(piece.Bytes); err != nil {

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/highwater-io/highwater/pkg/ident"
+	"github.com/highwater-io/highwater/pkg/metadata"
 )
 
 // Status says how the observer stands with the quorum.
@@ -54,12 +55,6 @@ type Attempt struct {
 	Err error
 }
 
-// SnapshotID names a snapshot: its end offset and the epoch of its last record. Zero when the leader named none.
-type SnapshotID struct {
-	EndOffset ident.Offset
-	Epoch     ident.Epoch
-}
-
 // State is how the observer stands with the quorum, at one moment.
 type State struct {
 	Status Status
@@ -72,7 +67,7 @@ type State struct {
 	// Attempts are the addresses tried in the last round, in order of address, when there is no connection.
 	Attempts []Attempt
 	// Snapshot is what is fetched when LoadingSnapshot.
-	Snapshot SnapshotID
+	Snapshot metadata.SnapshotID
 	// Err is why the status is Failed.
 	Err error
 }
