@@ -53,7 +53,7 @@ func (p *proof) run(ctx context.Context) (err error) {
 		run  func(context.Context, *victim) error
 	}{
 		{"the volume is nearly full: the node keeps what is left for its metadata", p.nearlyFull},
-		{"the volume is full to the last byte", p.full},
+		{"the volume is full to the last byte", p.toTheLastByte},
 		{"the kernel makes the volume read-only", p.readOnly},
 		{"the disk fails to write what it had taken (a thin volume that has nothing below it)", p.failing},
 	} {

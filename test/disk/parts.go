@@ -20,12 +20,12 @@ import (
 	"github.com/highwater-io/highwater/test/devcluster"
 )
 
-// nearlyFull leaves less than the node keeps free, which is a twentieth of the volume.
-func (p *proof) nearlyFull(ctx context.Context, v *victim) error {
+// full fills the volume but for so many bytes; the node keeps a twentieth of it free.
+func (p *proof) full(ctx context.Context, v *victim, free int64) error {
 	if err := v.moveIn(ctx, volumeBytes); err != nil {
 		return err
 	}
-	file, err := v.fill(volumeBytes / 40)
+	file, err := v.fill(free)
 	if err != nil {
 		return err
 	}
@@ -38,22 +38,12 @@ func (p *proof) nearlyFull(ctx context.Context, v *victim) error {
 	return p.backByItself(ctx, v)
 }
 
-func (p *proof) full(ctx context.Context, v *victim) error {
-	if err := v.moveIn(ctx, volumeBytes); err != nil {
-		return err
-	}
-	file, err := v.fill(0)
-	if err != nil {
-		return err
-	}
-	if err := p.offline(ctx, v, nodefact.DiskFull); err != nil {
-		return err
-	}
-	if err := os.Remove(file); err != nil {
-		return err
-	}
-	return p.backByItself(ctx, v)
+// nearlyFull leaves less than the node keeps free.
+func (p *proof) nearlyFull(ctx context.Context, v *victim) error {
+	return p.full(ctx, v, volumeBytes/40)
 }
+
+func (p *proof) toTheLastByte(ctx context.Context, v *victim) error { return p.full(ctx, v, 0) }
 
 func (p *proof) readOnly(ctx context.Context, v *victim) error {
 	if err := v.moveIn(ctx, volumeBytes); err != nil {
