@@ -91,20 +91,20 @@ func (c *checkpoints) cleanOffset(topic string, index int32) ident.Offset {
 	return c.get(log.CleanerCheckpointFile, topic, index)
 }
 
-// noteClean takes over up to where a log is compacted, and says whether that is lower than what is known.
-func (c *checkpoints) noteClean(topic string, index int32, clean ident.Offset) (fell bool) {
+// noteClean takes over up to where a log is compacted.
+func (c *checkpoints) noteClean(topic string, index int32, clean ident.Offset) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	key := log.TopicIndex{Topic: topic, Index: index}
-	known, ok := c.files[log.CleanerCheckpointFile][key]
-	switch {
-	case clean > 0:
+	if clean > 0 {
 		c.set(log.CleanerCheckpointFile, topic, index, clean)
-	case ok: // as Kafka has only those that were compacted
+		return
+	}
+	// As Kafka has only those that were compacted.
+	key := log.TopicIndex{Topic: topic, Index: index}
+	if _, ok := c.files[log.CleanerCheckpointFile][key]; ok {
 		delete(c.files[log.CleanerCheckpointFile], key)
 		c.dirty[log.CleanerCheckpointFile] = true
 	}
-	return ok && clean < known
 }
 
 // forget drops a partition whose directory is gone: another topic of that name must not begin with its offsets. The
@@ -167,12 +167,13 @@ func (c *checkpoints) note(topic string, index int32, highWatermark, recoveryPoi
 	c.set(log.LogStartCheckpointFile, topic, index, logStart)
 }
 
-// lower writes down that a partition's log is about to be truncated; see exec.PartitionConfig.
+// lower writes down that a partition's log is about to be truncated; see exec.PartitionConfig. What is appended in the
+// place of what goes is not compacted either.
 func (c *checkpoints) lower(topic string, index int32, recoveryPoint, logStart ident.Offset) error {
 	for _, lowered := range []struct {
 		file string
 		to   ident.Offset
-	}{{log.RecoveryPointCheckpointFile, recoveryPoint}, {log.LogStartCheckpointFile, logStart}} {
+	}{{log.RecoveryPointCheckpointFile, recoveryPoint}, {log.CleanerCheckpointFile, recoveryPoint}, {log.LogStartCheckpointFile, logStart}} {
 		c.mu.Lock()
 		higher := c.files[lowered.file][log.TopicIndex{Topic: topic, Index: index}] > lowered.to
 		if higher {

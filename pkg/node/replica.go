@@ -4,7 +4,6 @@ import (
 	"sync"
 
 	"github.com/highwater-io/highwater/pkg/ident"
-	"github.com/highwater-io/highwater/pkg/log"
 	"github.com/highwater-io/highwater/pkg/node/exec"
 	"github.com/highwater-io/highwater/pkg/replication"
 )
@@ -53,7 +52,6 @@ type aftermath struct {
 	news      damageNews
 	refused   error
 	failed    error
-	cleanFell bool // what was compacted has been truncated
 }
 
 type completedProduce struct {
@@ -152,9 +150,6 @@ func (r *replica) drain(now ident.Instant) *aftermath {
 		}
 	}
 	after.facts = append(after.facts, out.Facts...)
-	if out.Truncated && !r.closed {
-		after.cleanFell = r.broker.checkpoints.noteClean(r.topic, r.id.Index, r.partition.Log().CleanOffset())
-	}
 	return after
 }
 
@@ -170,12 +165,6 @@ func (r *replica) act(after *aftermath) {
 	}
 	if after.failed != nil {
 		r.broker.takeOffline(after.failed)
-	}
-	if after.cleanFell {
-		// Not with the next checkpoint: what comes in its place is not compacted, and a crash must not make it look so.
-		if err := r.broker.checkpoints.writeFile(log.CleanerCheckpointFile); err != nil {
-			r.broker.logger.Error("checkpoints can't be written", "dir", r.broker.cfg.DataDir, "error", err)
-		}
 	}
 	for _, c := range after.completed {
 		c.waiter.op.done(c.waiter.index, c.result)

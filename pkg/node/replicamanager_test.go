@@ -270,7 +270,7 @@ func TestRecoveryPointFollowsSealedSegmentsWithoutHoldingUpAppends(t *testing.T)
 	}
 }
 
-func TestRecoveryPointAndStartAreLoweredBeforeATruncation(t *testing.T) {
+func TestCheckpointsAreLoweredBeforeATruncation(t *testing.T) {
 	fsys := vfs.NewMem()
 	if err := fsys.MkdirAll(testDataDir, 0o755); err != nil {
 		t.Fatal(err)
@@ -278,6 +278,8 @@ func TestRecoveryPointAndStartAreLoweredBeforeATruncation(t *testing.T) {
 	b := newTestBroker(t, fsys)
 	b.checkpoints.note("orders", 0, 9, 9, 7)
 	b.checkpoints.note("orders", 1, 9, 9, 7)
+	b.checkpoints.noteClean("orders", 0, 9)
+	b.checkpoints.noteClean("orders", 1, 9)
 	if err := b.checkpoints.write(); err != nil {
 		t.Fatal(err)
 	}
@@ -288,7 +290,8 @@ func TestRecoveryPointAndStartAreLoweredBeforeATruncation(t *testing.T) {
 		t.Fatal(err)
 	}
 	for file, want := range map[string][2]ident.Offset{
-		log.RecoveryPointCheckpointFile: {8, 0}, log.LogStartCheckpointFile: {7, 3}, log.HighWatermarkCheckpointFile: {9, 9},
+		log.RecoveryPointCheckpointFile: {8, 0}, log.CleanerCheckpointFile: {8, 0},
+		log.LogStartCheckpointFile: {7, 3}, log.HighWatermarkCheckpointFile: {9, 9},
 	} {
 		offsets, err := log.ReadOffsetCheckpoint(fsys, testDataDir, file)
 		if got := [2]ident.Offset{offsets[log.TopicIndex{Topic: "orders"}], offsets[log.TopicIndex{Topic: "orders", Index: 1}]}; err != nil || got != want {

@@ -34,9 +34,10 @@ type PartitionConfig struct {
 	MaxMessageBytes int
 	// TimestampAfterMaxMs is the topic's message.timestamp.after.max.ms; negative means no limit.
 	TimestampAfterMaxMs int64
-	// BeforeTruncate, unless nil, writes down that the log is about to be truncated: no higher recovery point and no
-	// higher log start than these may outlive a crash. A higher recovery point would call damaged what the crash tears
-	// of the records that come next, a higher start would hide them.
+	// BeforeTruncate, unless nil, writes down that the log is about to be truncated: no higher recovery point, no higher
+	// log start than these and no cleaner's offset above the recovery point may outlive a crash. A higher recovery point
+	// would call damaged what the crash tears of the records that come next, a higher start would hide them, and a higher
+	// cleaner's offset would call them compacted.
 	BeforeTruncate func(recoveryPoint, logStart ident.Offset) error
 }
 
@@ -84,8 +85,6 @@ type Output struct {
 	Flush bool
 	// Chores: with ChoresApart, call BeginChores; none are under way.
 	Chores bool
-	// Truncated: records are gone from the log's end, or all of them.
-	Truncated bool
 	// HighWatermark has moved: worth a checkpoint.
 	HighWatermark bool
 	Facts         []replication.Fact
@@ -134,9 +133,6 @@ func OpenPartition(cfg PartitionConfig) (*Partition, log.Recovery, error) {
 	p.noteDamage(0)
 	return p, recovery, nil
 }
-
-// Topic and ID name the partition.
-func (p *Partition) Topic() string { return p.cfg.Topic }
 
 // ID names the partition by topic id.
 func (p *Partition) ID() ident.TopicPartition { return p.cfg.ID }
@@ -257,7 +253,6 @@ func (p *Partition) perform() {
 	if t := e.Truncate; t != nil {
 		err := p.truncate(*t)
 		p.do("truncate", err)
-		p.outputs.Truncated = true
 		if err == nil {
 			p.outputs.LogStart = p.outputs.LogStart || t.Full
 			p.todo = append(p.todo, replication.TruncateDone{})
