@@ -15,7 +15,7 @@ func UpdateCRC(crc uint32, b []byte) uint32 { return crc32.Update(crc, castagnol
 // CheckCRC compares a checksum with the header's. An error wraps ErrCorrupt.
 func CheckCRC(crc uint32, h Header) error {
 	if crc != h.CRC {
-		return fmt.Errorf("%w: checksum is %08x, header says %08x, base offset %d", ErrCorrupt, crc, h.CRC, h.BaseOffset)
+		return fmt.Errorf("%w is %08x, header says %08x, base offset %d", ErrCRC, crc, h.CRC, h.BaseOffset)
 	}
 	return nil
 }

@@ -52,6 +52,8 @@ var (
 	ErrTruncated = errors.New("record batch is not whole")
 	// ErrCorrupt says that the bytes are no valid batch. Kafka: CORRUPT_MESSAGE (2).
 	ErrCorrupt = errors.New("record batch is corrupt")
+	// ErrCRC is an ErrCorrupt by the checksum.
+	ErrCRC = fmt.Errorf("%w: checksum", ErrCorrupt)
 	// ErrMagic says that the batch has a format other than 2; it wraps ErrCorrupt.
 	ErrMagic = fmt.Errorf("%w: format is not magic 2", ErrCorrupt)
 	// ErrOldMagic says that it has format 0 or 1; it wraps ErrMagic. Kafka: INVALID_RECORD (87).

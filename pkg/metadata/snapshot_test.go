@@ -103,15 +103,15 @@ func TestSnapshotsThatAreNotWholeAreRefused(t *testing.T) {
 		name, want string
 		raw        []byte
 	}{
-		{"empty", "no footer", nil},
-		{"no footer", "no footer", noFooter},
+		{"empty", ErrSnapshotFooter.Error(), nil},
+		{"no footer", ErrSnapshotFooter.Error(), noFooter},
 		{"cut off", batch.ErrTruncated.Error(), whole[:len(whole)-1]},
-		{"flipped bit", "checksum", flipped},
-		{"no header", "not between header and footer", EncodeBatch(0, 3, 1, &NoOpRecord{})},
-		{"footer first", "wrong place", footer(0)},
-		{"two headers", "wrong place", header().AppendControl(batch.SnapshotHeaderType, batch.SnapshotHeader{}.Encode()).Build()},
-		{"record after the footer", "not between header and footer", join(header().Build(), footer(1), EncodeBatch(2, 3, 1, &NoOpRecord{}))},
-		{"control record after the footer", "wrong place", join(header().Build(), footer(1), footer(2))},
+		{"flipped bit", batch.ErrCRC.Error(), flipped},
+		{"no header", ErrSnapshotHeader.Error(), EncodeBatch(0, 3, 1, &NoOpRecord{})},
+		{"footer first", ErrSnapshotHeader.Error(), footer(0)},
+		{"two headers", "second header", header().AppendControl(batch.SnapshotHeaderType, batch.SnapshotHeader{}.Encode()).Build()},
+		{"record after the footer", ErrSnapshotFooter.Error(), join(header().Build(), footer(1), EncodeBatch(2, 3, 1, &NoOpRecord{}))},
+		{"control record after the footer", ErrSnapshotFooter.Error(), join(header().Build(), footer(1), footer(2))},
 		{"gap", "begins at offset 2, want 1", join(header().Build(), footer(2))},
 		{"leader change", "does not belong", header().AppendControl(batch.LeaderChangeType, leader.Encode()).Build()},
 		{"misfit", "offset 1: " + ErrReplay.Error(), join(header().Build(), EncodeBatch(1, 3, 1, &RemoveTopicRecord{}), footer(2))},
@@ -120,6 +120,11 @@ func TestSnapshotsThatAreNotWholeAreRefused(t *testing.T) {
 		_, _, err := ReadSnapshot(tc.raw, im.SnapshotID())
 		if !errors.Is(err, ErrSnapshot) || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: %v, want %q", tc.name, err, tc.want)
+		}
+		for _, part := range []error{ErrSnapshotHeader, ErrSnapshotFooter, batch.ErrCRC, batch.ErrTruncated} {
+			if strings.Contains(tc.want, part.Error()) != errors.Is(err, part) {
+				t.Errorf("%s: %v is not told apart by %v", tc.name, err, part)
+			}
 		}
 	}
 	for cut := range whole {

@@ -12,6 +12,12 @@ import (
 // an older one or can fetch another may go on with that.
 var ErrSnapshot = errors.New("invalid snapshot")
 
+// What of a snapshot's frame is missing, wrapped beside ErrSnapshot.
+var (
+	ErrSnapshotHeader = errors.New("it does not begin with its header")
+	ErrSnapshotFooter = errors.New("it does not end with its footer")
+)
+
 // ReadSnapshot reads a whole snapshot; see SnapshotReader for what it checks.
 func ReadSnapshot(b []byte, id SnapshotID) (*Image, SnapshotHeader, error) {
 	r := NewSnapshotReader(id)
@@ -90,7 +96,7 @@ func (s *SnapshotReader) Finish() (*Image, SnapshotHeader, error) {
 	case len(s.rest) > 0:
 		_ = s.fail(fmt.Errorf("%w: %d bytes of a batch", batch.ErrTruncated, len(s.rest)))
 	case !s.footer:
-		_ = s.fail(errors.New("it has no footer, so it was never finished"))
+		_ = s.fail(ErrSnapshotFooter)
 	}
 	if s.err != nil {
 		return nil, SnapshotHeader{}, s.err
@@ -112,8 +118,8 @@ func (s *SnapshotReader) read(b Batch) error {
 		}
 	}
 	for i, r := range b.Records {
-		if !s.seen || s.footer {
-			return fmt.Errorf("record at offset %d is not between header and footer", b.BaseOffset+ident.Offset(i))
+		if err := s.inFrame(); err != nil {
+			return fmt.Errorf("record at offset %d: %w", b.BaseOffset+ident.Offset(i), err)
 		}
 		if err := s.delta.Replay(r); err != nil {
 			return fmt.Errorf("record at offset %d: %w", b.BaseOffset+ident.Offset(i), err)
@@ -122,12 +128,28 @@ func (s *SnapshotReader) read(b Batch) error {
 	return nil
 }
 
+// inFrame says whether what comes now is between header and footer.
+func (s *SnapshotReader) inFrame() error {
+	switch {
+	case !s.seen:
+		return ErrSnapshotHeader
+	case s.footer:
+		return ErrSnapshotFooter
+	}
+	return nil
+}
+
 func (s *SnapshotReader) control(c ControlRecord) error {
-	if s.seen == (c.Type == batch.SnapshotHeaderType) || s.footer {
-		return fmt.Errorf("control record of type %d comes in the wrong place", c.Type)
+	if c.Type != batch.SnapshotHeaderType || s.seen {
+		if err := s.inFrame(); err != nil {
+			return fmt.Errorf("control record of type %d: %w", c.Type, err)
+		}
 	}
 	switch c.Type {
 	case batch.SnapshotHeaderType:
+		if s.seen {
+			return errors.New("it has a second header")
+		}
 		h, err := batch.DecodeSnapshotHeader(c.Value)
 		s.header.LastContainedLogTimestamp, s.seen = h.LastContainedLogTimestamp, true
 		return err

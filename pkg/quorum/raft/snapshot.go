@@ -1,6 +1,7 @@
 package raft
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/highwater-io/highwater/pkg/ident"
@@ -72,7 +73,23 @@ type Install struct {
 	Since ident.Instant
 	// Downloads counts how often a download was begun: more than one after a failure.
 	Downloads int
+	// Failures counts the downloads that were given up, Failure is why the last one was: it wraps one of the errors
+	// below, or what the executor said of the snapshot (SnapshotRefused).
+	Failures int
+	Failure  error
 }
+
+// Why a download is given up; another one follows.
+var (
+	// ErrDownloadLeader: who sent it leads no more, or another epoch.
+	ErrDownloadLeader = errors.New("the leader that sent the snapshot no longer leads the epoch")
+	// ErrDownloadGone: the leader has a newer snapshot by now.
+	ErrDownloadGone = errors.New("the leader no longer serves the snapshot")
+	// ErrDownloadID: an answer to another question than the one that was asked.
+	ErrDownloadID = errors.New("the leader sent another snapshot or another piece than it was asked for")
+	// ErrDownloadSize: the pieces do not make up the snapshot's size.
+	ErrDownloadSize = errors.New("the size of the snapshot is not what it was said to be")
+)
 
 // Install returns the state of the node's install.
 func (n *Node) Install() Install { return n.install }
@@ -118,13 +135,15 @@ func (n *Node) checkDownload() {
 		return
 	}
 	if d.epoch != n.vote.Epoch || n.role == Leader || n.role == Follower && n.vote.Leader != d.leader {
-		n.dropDownload()
+		n.dropDownload(fmt.Errorf("snapshot %s from leader %d in epoch %d: %w", d.id, d.leader, d.epoch, ErrDownloadLeader))
 	}
 }
 
-func (n *Node) dropDownload() {
+func (n *Node) dropDownload(why error) {
 	n.download = nil
 	n.install.Bytes, n.install.Size = 0, 0
+	n.install.Failures++
+	n.install.Failure = why
 	n.out.DropSnapshot = true
 }
 
@@ -159,20 +178,20 @@ func (n *Node) onFetchSnapshotResponse(m *FetchSnapshotResponse, from ident.Node
 	switch {
 	case m.Code == SnapshotNotFound || m.Code == PositionOutOfRange:
 		// It has a newer one by now. The next fetch says which.
-		wrong = fmt.Errorf("leader %d no longer serves snapshot %s at byte %d: error %d", from, d.id, d.position, m.Code)
+		wrong = fmt.Errorf("snapshot %s at byte %d from leader %d: %w: error %d", d.id, d.position, from, ErrDownloadGone, m.Code)
 	case m.Code != None:
 		n.fetchFailed(fmt.Errorf("fetch of snapshot %s from leader %d: error %d", d.id, from, m.Code))
 		return
 	case m.Snapshot != d.id || m.Position != d.position:
-		wrong = fmt.Errorf("leader %d was asked for snapshot %s at byte %d and sent %s at %d", from, d.id, d.position, m.Snapshot, m.Position)
+		wrong = fmt.Errorf("snapshot %s at byte %d from leader %d: %w: %s at byte %d", d.id, d.position, from, ErrDownloadID, m.Snapshot, m.Position)
 	case m.Size <= 0 || d.size >= 0 && m.Size != d.size:
-		wrong = fmt.Errorf("leader %d says that snapshot %s has %d bytes, before it was %d", from, d.id, m.Size, d.size)
+		wrong = fmt.Errorf("snapshot %s from leader %d: %w: %d bytes, before it was %d", d.id, from, ErrDownloadSize, m.Size, d.size)
 	case length == 0 || d.position+length > m.Size:
-		wrong = fmt.Errorf("leader %d sent %d bytes of snapshot %s at byte %d of %d", from, length, d.id, d.position, m.Size)
+		wrong = fmt.Errorf("snapshot %s from leader %d: %w: %d bytes came at byte %d of %d", d.id, from, ErrDownloadSize, length, d.position, m.Size)
 	}
 	n.heardLeader()
 	if wrong != nil {
-		n.dropDownload()
+		n.dropDownload(wrong)
 		n.fetchFailed(wrong)
 		n.fetch.askOther = false
 		return
@@ -202,7 +221,7 @@ func (n *Node) onChunkStored(ev ChunkStored) {
 func (n *Node) onSnapshotRefused(ev SnapshotRefused) {
 	n.fetch.storing = false
 	if n.download != nil && n.download.id == ev.Snapshot {
-		n.dropDownload()
+		n.dropDownload(ev.Err)
 	}
 	n.fetchFailed(ev.Err)
 	n.fetch.askOther = false

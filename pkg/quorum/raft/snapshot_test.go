@@ -204,15 +204,18 @@ func TestDownloadThenInstallThenFetchBehindIt(t *testing.T) {
 }
 
 func TestDownloadThatIsNotWhatItShouldBeStartsOver(t *testing.T) {
-	for name, spoil := range map[string]func(*raft.FetchSnapshotResponse){
-		"gone by now":      func(m *raft.FetchSnapshotResponse) { m.Code, m.Bytes = raft.SnapshotNotFound, nil },
-		"shrunk":           func(m *raft.FetchSnapshotResponse) { m.Code, m.Bytes = raft.PositionOutOfRange, nil },
-		"another snapshot": func(m *raft.FetchSnapshotResponse) { m.Snapshot.End++ },
-		"another piece":    func(m *raft.FetchSnapshotResponse) { m.Position++ },
-		"another size":     func(m *raft.FetchSnapshotResponse) { m.Size++ },
-		"no size":          func(m *raft.FetchSnapshotResponse) { m.Size = 0 },
-		"nothing":          func(m *raft.FetchSnapshotResponse) { m.Bytes = nil },
-		"too much":         func(m *raft.FetchSnapshotResponse) { m.Bytes = make([]byte, 20) },
+	for name, tc := range map[string]struct {
+		why   error
+		spoil func(*raft.FetchSnapshotResponse)
+	}{
+		"gone by now":      {raft.ErrDownloadGone, func(m *raft.FetchSnapshotResponse) { m.Code, m.Bytes = raft.SnapshotNotFound, nil }},
+		"shrunk":           {raft.ErrDownloadGone, func(m *raft.FetchSnapshotResponse) { m.Code, m.Bytes = raft.PositionOutOfRange, nil }},
+		"another snapshot": {raft.ErrDownloadID, func(m *raft.FetchSnapshotResponse) { m.Snapshot.End++ }},
+		"another piece":    {raft.ErrDownloadID, func(m *raft.FetchSnapshotResponse) { m.Position++ }},
+		"another size":     {raft.ErrDownloadSize, func(m *raft.FetchSnapshotResponse) { m.Size++ }},
+		"no size":          {raft.ErrDownloadSize, func(m *raft.FetchSnapshotResponse) { m.Size = 0 }},
+		"nothing":          {raft.ErrDownloadSize, func(m *raft.FetchSnapshotResponse) { m.Bytes = nil }},
+		"too much":         {raft.ErrDownloadSize, func(m *raft.FetchSnapshotResponse) { m.Bytes = make([]byte, 20) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, next := downloading(t, config(2))
@@ -220,13 +223,16 @@ func TestDownloadThatIsNotWhatItShouldBeStartsOver(t *testing.T) {
 			p.step(p.node.NextDeadline()-1, raft.Response{From: 1, Correlation: s.Correlation, Msg: piece(s, snapshot94)})
 			s = next()
 			m := piece(s, snapshot94)
-			spoil(m)
+			tc.spoil(m)
 			p.step(p.node.NextDeadline()-1, raft.Response{From: 1, Correlation: s.Correlation, Msg: m})
 			if _, ok := next().Msg.(*raft.FetchRequest); !ok {
 				t.Fatal("does not ask for an offer again")
 			}
 			if i := p.node.Install(); len(p.partial) > 0 || !i.Active || i.Bytes != 0 || p.node.Trouble() == nil || p.node.Role() != raft.Follower {
 				t.Fatalf("%d bytes left, %+v, trouble %v, %s", len(p.partial), i, p.node.Trouble(), p.node.Role())
+			}
+			if i := p.node.Install(); i.Failures != 1 || !errors.Is(i.Failure, tc.why) {
+				t.Fatalf("%d failures, %v; want %v", i.Failures, i.Failure, tc.why)
 			}
 		})
 	}
@@ -244,8 +250,8 @@ func TestRottenSnapshotIsNotInstalled(t *testing.T) {
 	if m := next().Msg.(*raft.FetchRequest); p.installs != 0 || m.Offset != 2 || p.log.EndOffset() != 2 {
 		t.Fatalf("%d installs, goes on with %+v", p.installs, m)
 	}
-	if err := p.node.Trouble(); err == nil || !strings.Contains(err.Error(), "not snapshot 9-4") {
-		t.Fatalf("trouble %v", err)
+	if err := p.node.Trouble(); err == nil || !strings.Contains(err.Error(), "not snapshot 9-4") || p.node.Install().Failure != err {
+		t.Fatalf("trouble %v, %+v", err, p.node.Install())
 	}
 }
 
@@ -302,7 +308,7 @@ func TestDownloadIsNotContinuedElsewhere(t *testing.T) {
 			if m, ok := s.Msg.(*raft.FetchRequest); !ok || m.Offset != 2 || len(p.partial) > 0 {
 				t.Fatalf("goes on with %+v, %d bytes left", s.Msg, len(p.partial))
 			}
-			if i := p.node.Install(); !i.Active || i.Downloads != 1 {
+			if i := p.node.Install(); !i.Active || i.Downloads != 1 || i.Failures != 1 || !errors.Is(i.Failure, raft.ErrDownloadLeader) {
 				t.Fatalf("%+v", i)
 			}
 		})
