@@ -16,8 +16,8 @@ func NewEnvelope(h Header, body kmsg.Request, p Principal, clientAddr net.Addr) 
 	env := kmsg.NewPtrEnvelopeRequest()
 	env.RequestData = AppendRequest(nil, h, body)
 	data := kmsg.NewDefaultPrincipalData()
-	data.Type, data.Name = p.Type, p.Name
-	env.RequestPrincipal = data.AppendTo(binary.BigEndian.AppendUint16(nil, principalVersion))
+	data.Version, data.Type, data.Name = principalVersion, p.Type, p.Name
+	env.RequestPrincipal = data.AppendTo(nil) // the version comes first, and kmsg writes it
 	env.ClientHostAddress = []byte{127, 0, 0, 1}
 	if tcp, ok := clientAddr.(*net.TCPAddr); ok {
 		if ip4 := tcp.IP.To4(); ip4 != nil {
@@ -40,7 +40,7 @@ func OpenEnvelope(env *kmsg.EnvelopeRequest, table VersionTable) (Header, kmsg.R
 		return Header{}, nil, Principal{}, fmt.Errorf("%w: principal version %d in an envelope, want %d", ErrMalformed, v, principalVersion)
 	}
 	data := kmsg.NewDefaultPrincipalData()
-	if err := readBody(&data, env.RequestPrincipal[2:]); err != nil {
+	if err := readBody(&data, env.RequestPrincipal); err != nil {
 		return Header{}, nil, Principal{}, fmt.Errorf("%w: principal in an envelope: %w", ErrMalformed, err)
 	}
 	h, body, err := ParseRequest(env.RequestData, table)

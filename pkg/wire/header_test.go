@@ -119,6 +119,22 @@ func TestEnvelopeCarriesRequestAndPrincipal(t *testing.T) {
 	}
 }
 
+// The bytes are those that Apache Kafka 4.1's DefaultKafkaPrincipalBuilder writes and reads: the version once, then
+// type, name, whether a token authenticated it, and no tags.
+func TestEnvelopeHasThePrincipalAsKafkaWritesIt(t *testing.T) {
+	kafkas := []byte("\x00\x00\x05User\x06alice\x00\x00")
+	alice := Principal{Type: "User", Name: "alice"}
+	describe := kmsg.NewPtrDescribeQuorumRequest()
+	env := NewEnvelope(Header{CorrelationID: 1}, describe, alice, nil)
+	if !bytes.Equal(env.RequestPrincipal, kafkas) {
+		t.Errorf("written %q, want %q", env.RequestPrincipal, kafkas)
+	}
+	env.RequestPrincipal = kafkas
+	if _, _, p, err := OpenEnvelope(env, TableFor(Controller)); err != nil || p != alice {
+		t.Errorf("read %+v, %v", p, err)
+	}
+}
+
 // FuzzParseRequest: whatever the bytes, no panic, and what is taken can be encoded again to something that
 // decodes the same.
 func FuzzParseRequest(f *testing.F) {
