@@ -25,6 +25,7 @@ const (
 	laneHeartbeat   = "heartbeat"
 	laneAlter       = "alter"
 	laneAdmin       = "admin"
+	laneVoters      = "voters"
 	laneProducerIDs = "producer-ids"
 	laneDirectories = "directories"
 )

@@ -54,7 +54,12 @@ func (b *broker) forwardUntilDecided(ctx context.Context, req *wire.Request, env
 }
 
 func (b *broker) forwardOnce(ctx context.Context, req *wire.Request, envelope *kmsg.EnvelopeRequest) (kmsg.Response, error) {
-	answer, err := b.controllers.requestFor(ctx, laneAdmin, forwardTimeout, envelope)
+	lane := laneAdmin
+	switch req.Body.(type) {
+	case *kmsg.AddRaftVoterRequest, *kmsg.RemoveRaftVoterRequest:
+		lane = laneVoters // it waits for a majority of other voters
+	}
+	answer, err := b.controllers.requestFor(ctx, lane, forwardTimeout, envelope)
 	if err != nil {
 		return nil, err
 	}
@@ -98,29 +103,41 @@ func (h *controllerRouter) envelope(req *wire.Request, body *kmsg.EnvelopeReques
 		req.Reply(resp)
 	})
 	embedded.Listener, embedded.RemoteAddr, embedded.Received = req.Listener, req.RemoteAddr, req.Received
+	answer := func(answer kmsg.Response) {
+		if isNotController(answer) {
+			// The outer code, so that the data node tries the new leader (KIP-590).
+			resp.ErrorCode = kerr.NotController.Code
+			req.Reply(resp)
+			return
+		}
+		embedded.Reply(answer)
+	}
 	switch inner := inner.(type) {
 	case *kmsg.DescribeQuorumRequest:
-		embedded.Reply(h.quorum.describe(inner))
+		answer(h.quorum.describe(inner))
+	case *kmsg.AddRaftVoterRequest, *kmsg.RemoveRaftVoterRequest:
+		h.quorum.ask(inner, answer, embedded.Fail)
 	default:
 		if _, ok := forwarded[kmsg.Key(header.Key)]; !ok {
 			resp.ErrorCode = kerr.InvalidRequest.Code
 			req.Reply(resp)
 			return
 		}
-		h.controller.handle(inner, func(answer kmsg.Response) {
-			if isNotController(answer) {
-				// The outer code, so that the data node tries the new leader (KIP-590).
-				resp.ErrorCode = kerr.NotController.Code
-				req.Reply(resp)
-				return
-			}
-			embedded.Reply(answer)
-		})
+		h.controller.handle(inner, answer)
 	}
 }
 
-// isNotController says whether an answer as a whole says that this controller is not in charge.
+// isNotController says whether an answer as a whole says that this controller is not in charge; of what the quorum
+// itself answers, that this voter does not lead it.
 func isNotController(answer kmsg.Response) bool {
+	switch a := answer.(type) {
+	case *kmsg.DescribeQuorumResponse:
+		return len(a.Topics) > 0 && len(a.Topics[0].Partitions) > 0 && a.Topics[0].Partitions[0].ErrorCode == kerr.NotLeaderForPartition.Code
+	case *kmsg.AddRaftVoterResponse:
+		return a.ErrorCode == kerr.NotLeaderForPartition.Code
+	case *kmsg.RemoveRaftVoterResponse:
+		return a.ErrorCode == kerr.NotLeaderForPartition.Code
+	}
 	codes := codesOf(answer)
 	return len(codes) > 0 && *codes[0] == kerr.NotController.Code
 }
@@ -161,6 +178,10 @@ func codesOf(answer kmsg.Response) []*int16 {
 	case *kmsg.UnregisterBrokerResponse:
 		codes = append(codes, &a.ErrorCode)
 	case *kmsg.DescribeQuorumResponse:
+		codes = append(codes, &a.ErrorCode)
+	case *kmsg.AddRaftVoterResponse:
+		codes = append(codes, &a.ErrorCode)
+	case *kmsg.RemoveRaftVoterResponse:
 		codes = append(codes, &a.ErrorCode)
 	}
 	return codes

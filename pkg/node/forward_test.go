@@ -27,6 +27,7 @@ func forwardedRequests() map[kmsg.Request]func(kmsg.Response) int16 {
 	elect.Topics = append(elect.Topics, kmsg.ElectLeadersRequestTopic{Topic: "orders", Partitions: []int32{0}})
 	unregister := kmsg.NewPtrUnregisterBrokerRequest()
 	describe := kmsg.NewPtrDescribeQuorumRequest()
+	addVoter, removeVoter := kmsg.NewPtrAddRaftVoterRequest(), kmsg.NewPtrRemoveRaftVoterRequest()
 	all := map[kmsg.Request]func(kmsg.Response) int16{
 		create:     func(r kmsg.Response) int16 { return r.(*kmsg.CreateTopicsResponse).Topics[0].ErrorCode },
 		remove:     func(r kmsg.Response) int16 { return r.(*kmsg.DeleteTopicsResponse).Topics[0].ErrorCode },
@@ -35,6 +36,9 @@ func forwardedRequests() map[kmsg.Request]func(kmsg.Response) int16 {
 		elect:      func(r kmsg.Response) int16 { return r.(*kmsg.ElectLeadersResponse).ErrorCode },
 		unregister: func(r kmsg.Response) int16 { return r.(*kmsg.UnregisterBrokerResponse).ErrorCode },
 		describe:   func(r kmsg.Response) int16 { return r.(*kmsg.DescribeQuorumResponse).ErrorCode },
+
+		addVoter:    func(r kmsg.Response) int16 { return r.(*kmsg.AddRaftVoterResponse).ErrorCode },
+		removeVoter: func(r kmsg.Response) int16 { return r.(*kmsg.RemoveRaftVoterResponse).ErrorCode },
 	}
 	for req := range all {
 		row, _ := wire.TableFor(wire.External).Lookup(req.Key())
@@ -55,7 +59,19 @@ func TestRefusalPutsTheCodeWhereEachKindHasIt(t *testing.T) {
 			t.Errorf("%s: code %d", key.Name(), got)
 		}
 		// What a controller that is not in charge answers must be told from a decision: the data node tries the next.
-		if key != kmsg.DescribeQuorum && (!isNotController(notControllerAnswer(req)) || isNotController(resp)) {
+		other := notControllerAnswer(req)
+		switch r := other.(type) { // these are the quorum's, which calls it otherwise
+		case *kmsg.DescribeQuorumResponse:
+			topic, p := kmsg.NewDescribeQuorumResponseTopic(), kmsg.NewDescribeQuorumResponseTopicPartition()
+			p.ErrorCode = kerr.NotLeaderForPartition.Code
+			topic.Partitions = append(topic.Partitions, p)
+			r.Topics = append(r.Topics, topic)
+		case *kmsg.AddRaftVoterResponse:
+			r.ErrorCode = kerr.NotLeaderForPartition.Code
+		case *kmsg.RemoveRaftVoterResponse:
+			r.ErrorCode = kerr.NotLeaderForPartition.Code
+		}
+		if !isNotController(other) || isNotController(resp) {
 			t.Errorf("%s: NOT_CONTROLLER is not recognised", key.Name())
 		}
 	}

@@ -262,22 +262,25 @@ func (q *quorum) runChores() {
 }
 
 // call answers a request of another member of the quorum; a Fetch now or when there is news.
-func (q *quorum) call(req *wire.Request) {
-	message, refusal := rpc.FromRequest(req.Body)
+func (q *quorum) call(req *wire.Request) { q.ask(req.Body, req.Reply, req.Fail) }
+
+// ask is call for a request that came in an envelope, too: either function is called once.
+func (q *quorum) ask(body kmsg.Request, answered func(kmsg.Response), failed func(error)) {
+	message, refusal := rpc.FromRequest(body)
 	if refusal != nil {
-		req.Reply(refusal)
+		answered(refusal)
 		return
 	}
 	q.mu.Lock()
 	q.nextToken++
 	token := q.nextToken
 	q.waiting[token] = func(answer raft.Message) {
-		resp, err := rpc.ToResponse(req.Body, answer)
+		resp, err := rpc.ToResponse(body, answer)
 		if err != nil {
-			req.Fail(err)
+			failed(err)
 			return
 		}
-		req.Reply(resp)
+		answered(resp)
 	}
 	q.settle(q.exec.HandleRequest(q.node.clock.now(), token, message))
 }

@@ -67,6 +67,8 @@ var forwarded = map[kmsg.Key]wire.Operation{
 	kmsg.ElectLeaders:            wire.OpAlter,
 	kmsg.UnregisterBroker:        wire.OpAlter,
 	kmsg.DescribeQuorum:          wire.OpDescribe,
+	kmsg.AddRaftVoter:            wire.OpAlter,
+	kmsg.RemoveRaftVoter:         wire.OpAlter,
 }
 
 // controllerRouter serves the CONTROLLER listener of a voter.

@@ -74,6 +74,8 @@ var (
 		row(kmsg.DescribeQuorum, 0, 2),
 		row(kmsg.DescribeCluster, 0, 2),
 		row(kmsg.UnregisterBroker, 0, 0),
+		row(kmsg.AddRaftVoter, 0, 1),
+		row(kmsg.RemoveRaftVoter, 0, 0),
 	}
 	// records are the requests about records that clients and operators send to the leaders.
 	records = []KeyVersions{
@@ -99,8 +101,6 @@ var (
 		row(kmsg.BeginQuorumEpoch, 0, 1),
 		row(kmsg.EndQuorumEpoch, 0, 1),
 		row(kmsg.FetchSnapshot, 0, 1),
-		row(kmsg.AddRaftVoter, 0, 1),
-		row(kmsg.RemoveRaftVoter, 0, 0),
 		row(kmsg.UpdateRaftVoter, 0, 0),
 		row(kmsg.AlterPartition, 2, 3),
 		row(kmsg.Envelope, 0, 0),
