@@ -20,7 +20,9 @@ FROM and TO are pods (NAME or NAMESPACE/NAME), the operator ("operator"), or * f
 such as INTERNAL, CONTROLLER or HTTP, or * for all. A link has two ways and connections in both directions: a rule
 for FROM and TO holds for what either sends the other over connections to a listener of that name, whoever opened
 them; with --one-way only for what FROM sends TO. As with a broken wire nobody is told: connections stay open, new
-ones get no answer, and what was held back arrives when the link is healed.`,
+ones get no answer, and what was held back arrives when the link is healed.
+
+"via" puts a program of yours into a link: what FROM opens to TO dials its address, and it dials TO itself.`,
 	}
 	add := func(use, short, action string, args int, delay func(args []string) (time.Duration, error)) {
 		var oneWay bool
@@ -51,6 +53,14 @@ ones get no answer, and what was held back arrives when the link is healed.`,
 			return d, nil
 		})
 	cmd.AddCommand(&cobra.Command{
+		Use: "via FROM TO LISTENER HOST:PORT", Short: "Have the connections that FROM opens to TO dial another address", Args: cobra.ExactArgs(4),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return localkube.Connect(*dir).Fault(cmd.Context(), localkube.FaultRequest{
+				Action: "via", From: args[0], To: args[1], Listener: args[2], Via: args[3],
+			})
+		},
+	})
+	cmd.AddCommand(&cobra.Command{
 		Use: "list", Short: "Print the rules that hold", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			rules, err := localkube.Connect(*dir).Faults(cmd.Context())
@@ -61,6 +71,9 @@ ones get no answer, and what was held back arrives when the link is healed.`,
 				}
 				if r.Delay > 0 {
 					what += fmt.Sprintf(" delay %v", r.Delay)
+				}
+				if r.Via != "" {
+					what += " via " + r.Via
 				}
 				fmt.Fprintf(cmd.OutOrStdout(), "%s -> %s %s:%s\n", r.From, r.To, r.Listener, what)
 			}

@@ -27,11 +27,12 @@ func socketOf(dir string) string { return filepath.Join(dir, "control.sock") }
 
 // FaultRequest is what a client asks of the fault proxies.
 type FaultRequest struct {
-	Action   string        `json:"action"` // cut, delay or heal
+	Action   string        `json:"action"` // cut, delay, via or heal
 	From     string        `json:"from"`
 	To       string        `json:"to"`
 	Listener string        `json:"listener"`
 	Delay    time.Duration `json:"delay,omitempty"`
+	Via      string        `json:"via,omitempty"` // host:port
 	OneWay   bool          `json:"oneWay,omitempty"`
 }
 
@@ -98,7 +99,7 @@ func (s *controlServer) close() {
 	s.done.Wait()
 }
 
-// Fault cuts, delays or heals a link. From and To are participants: namespace/name of a pod, its name alone when only
+// Fault cuts, delays, reroutes or heals a link. From and To are participants: namespace/name of a pod, its name alone when only
 // one namespace has it, the name of a child such as operator, or * for all. Listener is a port's name or *.
 func (c *Cluster) Fault(r FaultRequest) error {
 	from, err := c.participant(r.From)
@@ -120,10 +121,15 @@ func (c *Cluster) Fault(r FaultRequest) error {
 			return fmt.Errorf("a delay of %v is negative", r.Delay)
 		}
 		c.faults.Delay(from, to, r.Listener, r.Delay, r.OneWay)
+	case "via":
+		if _, _, err := net.SplitHostPort(r.Via); err != nil {
+			return fmt.Errorf("the address to go by: %w", err)
+		}
+		c.faults.Via(from, to, r.Listener, r.Via)
 	case "heal":
 		c.faults.Heal(from, to, r.Listener, r.OneWay)
 	default:
-		return fmt.Errorf("unknown action %q: use cut, delay or heal", r.Action)
+		return fmt.Errorf("unknown action %q: use cut, delay, via or heal", r.Action)
 	}
 	return nil
 }
@@ -181,7 +187,7 @@ func (r *Remote) Kubectl(ctx context.Context) (string, error) {
 	return string(data), err
 }
 
-// Fault cuts, delays or heals a link.
+// Fault cuts, delays, reroutes or heals a link.
 func (r *Remote) Fault(ctx context.Context, f FaultRequest) error {
 	body, err := json.Marshal(f)
 	if err != nil {

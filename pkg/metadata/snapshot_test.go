@@ -132,6 +132,13 @@ func TestSnapshotsThatAreNotWholeAreRefused(t *testing.T) {
 			t.Fatalf("the first %d of %d bytes are taken", cut, len(whole))
 		}
 	}
+	for bit := range 8 * len(whole) {
+		flipped := bytes.Clone(whole)
+		flipped[bit/8] ^= 1 << (bit % 8)
+		if _, _, err := ReadSnapshot(flipped, im.SnapshotID()); err == nil {
+			t.Fatalf("bit %d of byte %d of %d is flipped, and it is taken", bit%8, bit/8, len(whole))
+		}
+	}
 }
 
 func TestSnapshotReaderTakesPiecesCutAnywhere(t *testing.T) {

@@ -111,6 +111,9 @@ func (s *SnapshotReader) read(b Batch) error {
 	if b.BaseOffset != s.next {
 		return fmt.Errorf("a batch begins at offset %d, want %d", b.BaseOffset, s.next)
 	}
+	if b.Epoch != s.id.Epoch { // which no checksum covers
+		return fmt.Errorf("the batch at offset %d is of epoch %d, want the snapshot's, %d", b.BaseOffset, b.Epoch, s.id.Epoch)
+	}
 	s.next = b.LastOffset + 1
 	for _, c := range b.Control {
 		if err := s.control(c); err != nil {

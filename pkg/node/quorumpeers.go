@@ -91,12 +91,14 @@ func (p *quorumPeers) request(call outgoingCall) (raft.Message, error) {
 	if len(call.endpoints) == 0 {
 		return nil, fmt.Errorf("the address of node %d is not known", call.To)
 	}
-	ctx, cancel := context.WithTimeout(p.ctx, raft.DefaultRequestTimeout)
-	defer cancel()
-	lane := wire.LaneCall
-	if _, ok := call.Msg.(*raft.FetchRequest); ok {
-		lane = wire.LaneFetch
+	lane, timeout := wire.LaneCall, raft.DefaultRequestTimeout
+	switch call.Msg.(type) {
+	case *raft.FetchRequest, *raft.FetchSnapshotRequest:
+		// The time that the core gives these, and a lane of their own, so that nothing waits behind their many bytes.
+		lane, timeout = wire.LaneFetch, raft.DefaultFetchMaxWait+raft.DefaultRequestTimeout
 	}
+	ctx, cancel := context.WithTimeout(p.ctx, timeout)
+	defer cancel()
 	e := call.endpoints[0]
 	conn, err := p.pool.Peer(net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port))), lane).Conn(ctx)
 	if err != nil {

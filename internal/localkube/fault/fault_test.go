@@ -247,3 +247,36 @@ func TestKilledTargetIsSeenUnlessTheLinkIsCut(t *testing.T) {
 		}
 	}
 }
+
+func TestViaSendsNewConnectionsElsewhereAndResetsOldOnes(t *testing.T) {
+	tbl := table(t)
+	addr := address(t, tbl, "a", "b", "internal")
+	old := dial(t, addr)
+	old.send("straight")
+	old.expect("straight")
+
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	tbl.Via("a", "b", "internal", l.Addr().String())
+	_ = old.c.SetReadDeadline(time.Now().Add(testscale.Duration(20 * time.Second)))
+	if _, err := old.r.ReadByte(); !errors.Is(err, syscall.ECONNRESET) {
+		t.Fatalf("a connection from before ended with %v, want a reset", err)
+	}
+	dial(t, addr)
+	between, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	between.Close()
+
+	tbl.Heal("a", "b", "internal", false)
+	healed := dial(t, addr)
+	healed.send("straight again")
+	healed.expect("straight again")
+	if rules := tbl.Rules(); len(rules) != 0 {
+		t.Fatalf("rules %v are left", rules)
+	}
+}

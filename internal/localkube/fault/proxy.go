@@ -82,6 +82,15 @@ func (p *proxy) close() {
 	p.table.wake()
 }
 
+// resetAll resets the connections that stand.
+func (p *proxy) resetAll() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.conns {
+		reset(c)
+	}
+}
+
 func (p *proxy) over() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -28,11 +28,13 @@ func (d Direction) covers(other Direction) bool {
 		(d.Listener == Any || d.Listener == other.Listener)
 }
 
-// Rule is what happens to a direction's packets: they wait until the link is healed, or for a time.
+// Rule is what happens to a direction's packets: they wait until the link is healed, or for a time; or, for the
+// connections that From opens to To's Listener, who carries them there.
 type Rule struct {
 	Direction
 	Cut   bool          `json:"cut,omitempty"`
 	Delay time.Duration `json:"delay,omitempty"`
+	Via   string        `json:"via,omitempty"`
 }
 
 func normal(from, to, listener string) Direction {
@@ -51,17 +53,39 @@ func (t *Table) Delay(from, to, listener string, d time.Duration, oneWay bool) {
 	t.change(normal(from, to, listener), oneWay, func(r *Rule) { r.Delay = max(0, d) })
 }
 
+// Via has the connections that from opens to the listener of to dial another address, where somebody listens who knows
+// what to do to them; an empty one takes that back. Connections that stand are reset, so that none keeps its old way.
+func (t *Table) Via(from, to, listener, address string) {
+	d := normal(from, to, listener)
+	t.change(d, true, func(r *Rule) { r.Via = address })
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.reroute(d)
+}
+
 // Heal drops all rules for directions that the arguments cover; what was held back arrives now.
 func (t *Table) Heal(from, to, listener string, oneWay bool) {
 	d := normal(from, to, listener)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for have := range t.rules {
+	for have, rule := range t.rules {
 		if d.covers(have) || !oneWay && d.reversed().covers(have) {
 			delete(t.rules, have)
+			if rule.Via != "" {
+				t.reroute(have)
+			}
 		}
 	}
 	t.wake()
+}
+
+// reroute resets the connections of all links that a pattern covers. The caller holds the lock.
+func (t *Table) reroute(d Direction) {
+	for link, p := range t.proxies {
+		if d.covers(link) {
+			p.resetAll()
+		}
+	}
 }
 
 func (t *Table) change(d Direction, oneWay bool, f func(*Rule)) {
@@ -75,7 +99,7 @@ func (t *Table) change(d Direction, oneWay bool, f func(*Rule)) {
 		rule := t.rules[way]
 		rule.Direction = way
 		f(&rule)
-		if rule.Cut || rule.Delay > 0 {
+		if rule.Cut || rule.Delay > 0 || rule.Via != "" {
 			t.rules[way] = rule
 		} else {
 			delete(t.rules, way)

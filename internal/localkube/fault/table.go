@@ -118,10 +118,16 @@ func (t *Table) Close() {
 	}
 }
 
+// target is where a link's connections are dialled; nowhere while its participant does not run.
 func (t *Table) target(link Direction) (string, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	addr, ok := t.targets[link.To][link.Listener]
+	for pattern, rule := range t.rules {
+		if ok && rule.Via != "" && pattern.covers(link) {
+			addr = rule.Via
+		}
+	}
 	return addr, ok
 }
 

@@ -492,6 +492,7 @@ func (q *Quorum) appendFetched(e *raft.Effects) (raft.Event, error) {
 }
 
 func (q *Quorum) read(r *raft.Read) error {
+	q.snapshots.passed(r.Replica, r.Offset)
 	records, _, err := readLog(q.log, nil, r.Offset, int(r.MaxBytes), q.log.EndOffset())
 	if err != nil {
 		return q.fail(fmt.Sprintf("read at offset %d", r.Offset), err)

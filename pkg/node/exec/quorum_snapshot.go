@@ -344,10 +344,6 @@ type SnapshotLimits struct {
 	OldestMs int64
 }
 
-// snapshotInUse is how long after its last piece a snapshot counts as being fetched. It is kept, and the log behind
-// it, or a slow fetch would find at its end that it is behind again (consul#9609).
-const snapshotInUse = ident.Instant(60e9)
-
 // EndSnapshot takes the outcome of Write. After an error of the disk the node must stop.
 func (q *Quorum) EndSnapshot(now ident.Instant, p *PendingSnapshot, writeErr error, limits SnapshotLimits) error {
 	if writeErr != nil {
@@ -365,7 +361,7 @@ func (q *Quorum) EndSnapshot(now ident.Instant, p *PendingSnapshot, writeErr err
 	q.snapshots.add(p.ID(), p.size, p.header.LastContainedLogTimestamp)
 	for len(q.snapshots.files) > 2 && q.tooMuch(limits) {
 		oldest := q.snapshots.files[0]
-		if oldest.lastRead > 0 && now < oldest.lastRead+snapshotInUse {
+		if oldest.inUse(now) {
 			break
 		}
 		// The log first: one that starts above its oldest snapshot's end is what a start expects.

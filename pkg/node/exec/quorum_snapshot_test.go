@@ -198,6 +198,50 @@ func TestSnapshotThatIsBeingFetchedIsKept(t *testing.T) {
 	}
 }
 
+// Whoever fetched it and now fetches the log behind it needs it no longer; somebody else may.
+func TestSnapshotIsKeptUntilItsReadersAreBehindIt(t *testing.T) {
+	fsys := formatted(t, 7)
+	q := openQuorum(t, fsys, 7)
+	loader := grow(t, q, emptyLoader(), 0, 3)
+	first := take(t, q, loader, keepTwo)
+	ask := func(m raft.Message) {
+		t.Helper()
+		if err := q.HandleRequest(2, 9, m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read := func(replica ident.NodeID) {
+		t.Helper()
+		ask(&raft.FetchSnapshotRequest{
+			ClusterID: "c", Replica: raft.ReplicaKey{ID: replica}, Epoch: q.Core().Epoch(),
+			Snapshot: raft.SnapshotID{End: first.EndOffset, Epoch: first.Epoch}, MaxBytes: 50,
+		})
+	}
+	goOn := func(replica ident.NodeID, offset ident.Offset) {
+		t.Helper()
+		ask(&raft.FetchRequest{ClusterID: "c", Replica: raft.ReplicaKey{ID: replica}, Epoch: q.Core().Epoch(), Offset: offset, LastEpoch: first.Epoch, MaxBytes: 50})
+	}
+	read(8)
+	read(9)
+	read(8)
+	for i := range 3 {
+		loader = grow(t, q, loader, 10+i, 11+i)
+		take(t, q, loader, keepTwo)
+	}
+	goOn(8, first.EndOffset)
+	loader = grow(t, q, loader, 20, 21)
+	take(t, q, loader, keepTwo)
+	if start := q.Log().StartOffset(); start != first.EndOffset {
+		t.Fatalf("the log starts at %d although replica 9 fetches the snapshot that ends at %d", start, first.EndOffset)
+	}
+	goOn(9, first.EndOffset+1)
+	loader = grow(t, q, loader, 30, 31)
+	take(t, q, loader, keepTwo)
+	if names := snapshotNames(t, fsys); len(names) != 2 || q.Log().StartOffset() <= first.EndOffset {
+		t.Fatalf("nobody fetches it any more, and %v are there, the log from %d", names, q.Log().StartOffset())
+	}
+}
+
 // leaderSnapshot is one that a leader could have: topics up to an offset, voters 1, 2, 3 and the last record of epoch 4.
 func leaderSnapshot(t *testing.T, end ident.Offset) (raft.SnapshotID, []byte, *metadata.Image) {
 	t.Helper()

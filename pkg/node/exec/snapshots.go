@@ -31,8 +31,41 @@ type snapshotFile struct {
 	size int64
 	// timestampMs is when the last record in it was appended, in ms since 1970.
 	timestampMs int64
-	// lastRead is when a piece of it was asked for last.
-	lastRead ident.Instant
+	// readers fetch it: when each asked for a piece last.
+	readers []snapshotReader
+}
+
+type snapshotReader struct {
+	replica raft.ReplicaKey
+	asked   ident.Instant
+}
+
+// snapshotInUse is how long after its last piece a snapshot counts as being fetched by somebody who does not come back.
+// While it does it is kept, and the log behind it, or a slow fetch would find at its end that it is behind again
+// (consul#9609).
+const snapshotInUse = ident.Instant(60e9)
+
+// inUse says whether somebody fetches the snapshot.
+func (f *snapshotFile) inUse(now ident.Instant) bool {
+	return slices.ContainsFunc(f.readers, func(r snapshotReader) bool { return now < r.asked+snapshotInUse })
+}
+
+func (f *snapshotFile) readBy(replica raft.ReplicaKey, now ident.Instant) {
+	f.readers = slices.DeleteFunc(f.readers, func(r snapshotReader) bool { return r.replica == replica || now >= r.asked+snapshotInUse })
+	f.readers = append(f.readers, snapshotReader{replica, now})
+}
+
+// passed notes that a replica fetches the log from an offset, so that it has what snapshots up to there hold. Readers
+// that are no replicas can't be told apart.
+func (s *snapshotFiles) passed(replica raft.ReplicaKey, offset ident.Offset) {
+	if replica.ID < 0 {
+		return
+	}
+	for i := range s.files {
+		if f := &s.files[i]; len(f.readers) > 0 && f.id.EndOffset <= offset {
+			f.readers = slices.DeleteFunc(f.readers, func(r snapshotReader) bool { return r.replica == replica })
+		}
+	}
 }
 
 // Names of partial files. Both have Kafka's suffix, which it removes at a start as well.
@@ -199,7 +232,7 @@ func (s *snapshotFiles) serve(now ident.Instant, r *raft.SnapshotRead) error {
 	} else if n < len(resp.Bytes) {
 		return fmt.Errorf("%s has less than %d bytes: somebody cut it", f.Name(), file.size)
 	}
-	file.lastRead = now
+	file.readBy(r.Replica, now)
 	s.sent += int64(len(resp.Bytes))
 	return nil
 }

@@ -35,12 +35,12 @@ type Config struct {
 	ParkMax time.Duration
 	// ObserverTimeout is when a leader forgets an observer that no longer fetches.
 	ObserverTimeout time.Duration
-	// FetchMaxBytes limits a fetch, asked or answered; the first batch goes out whole all the same.
+	// FetchMaxBytes limits a fetch, asked or answered; the first batch goes out whole all the same. While answers don't
+	// come in time it is halved, so that a slow link can be used too, and doubled while they come fast.
 	FetchMaxBytes int32
 	// ProposeMaxBytes limits what is appended in one piece.
 	ProposeMaxBytes int32
-	// SnapshotChunkBytes is how much of a snapshot is asked for at a time. While the answers don't come in time it is
-	// halved, so that a slow link can be used too.
+	// SnapshotChunkBytes is how much of a snapshot is asked for at a time, at most; on a slow link it is less, as above.
 	SnapshotChunkBytes int32
 	// VoterLagMax is how long ago a replica that is to become a voter may have been caught up with the leader.
 	VoterLagMax time.Duration

@@ -130,7 +130,9 @@ type FetchedRecords struct {
 
 // Read is a fetch to be answered with what the log holds from Offset on.
 type Read struct {
-	Token    uint64
+	Token uint64
+	// Replica has all below Offset.
+	Replica  ReplicaKey
 	Offset   ident.Offset
 	MaxBytes int32
 	// Response lacks only the records.
@@ -154,6 +156,7 @@ type SnapshotChunk struct {
 // SnapshotRead is a FetchSnapshotRequest to be answered from the snapshot's file.
 type SnapshotRead struct {
 	Token    uint64
+	Replica  ReplicaKey
 	MaxBytes int32
 	// Response has Snapshot and Position as they were asked for, and lacks size and bytes, or else the code:
 	// SnapshotNotFound, or PositionOutOfRange when Position is not within the file.

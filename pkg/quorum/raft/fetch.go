@@ -109,6 +109,7 @@ func (n *Node) answerFetch(token uint64, m *FetchRequest) bool {
 	case m.Offset < n.log.EndOffset():
 		n.out.Reads = append(n.out.Reads, Read{
 			Token:    token,
+			Replica:  m.Replica,
 			Offset:   m.Offset,
 			MaxBytes: min(m.MaxBytes, n.cfg.FetchMaxBytes),
 			Response: n.fetchResponse(),

@@ -12,8 +12,12 @@ type fetcher struct {
 	to          ident.NodeID
 	epoch       ident.Epoch
 	offset      ident.Offset
+	sentAt      ident.Instant
 	deadline    ident.Instant
 	retryAt     ident.Instant
+	// asked is how many bytes it asked for, pieceBytes how many the next one asks for at most; 0 is the limits of the
+	// configuration. It follows what the link carries within the time that an answer has.
+	asked, pieceBytes int32
 	// appending: fetched records are on their way into the log; highWatermark is what came with them.
 	appending     bool
 	highWatermark ident.Offset
@@ -89,11 +93,13 @@ func (n *Node) maybeFetch() {
 		f.rotation++
 	}
 	f.to, f.epoch, f.offset = to, n.vote.Epoch, n.log.EndOffset()
-	f.deadline = n.now.Add(n.cfg.FetchMaxWait + n.cfg.RequestTimeout)
+	f.sentAt, f.deadline = n.now, n.now.Add(n.cfg.FetchMaxWait+n.cfg.RequestTimeout)
 	if n.download != nil && n.role == Follower && to == n.vote.Leader {
+		f.asked = n.pieceBytes(n.cfg.SnapshotChunkBytes)
 		f.correlation = n.send(to, n.fetchSnapshotRequest())
 		return
 	}
+	f.asked = n.pieceBytes(n.cfg.FetchMaxBytes)
 	f.correlation = n.send(to, &FetchRequest{
 		ClusterID:     n.cfg.ClusterID,
 		Replica:       n.cfg.Self,
@@ -101,9 +107,37 @@ func (n *Node) maybeFetch() {
 		Offset:        f.offset,
 		LastEpoch:     n.lastEpoch(),
 		HighWatermark: n.highWatermark,
-		MaxBytes:      n.cfg.FetchMaxBytes,
+		MaxBytes:      f.asked,
 		MaxWait:       n.cfg.FetchMaxWait,
 	})
+}
+
+// pieceMinBytes is what a fetch asks for at least.
+const pieceMinBytes = 16 << 10
+
+func (n *Node) pieceBytes(limit int32) int32 {
+	if n.fetch.pieceBytes == 0 {
+		return limit
+	}
+	return min(limit, n.fetch.pieceBytes)
+}
+
+// askForLess follows a fetch that failed when much of its time was over: the link may be too slow for that much, and
+// asking for as much again would get nowhere for ever.
+func (n *Node) askForLess() {
+	if f := &n.fetch; 2*n.now.Sub(f.sentAt) >= n.cfg.FetchMaxWait+n.cfg.RequestTimeout {
+		f.pieceBytes = max(f.asked/2, min(pieceMinBytes, f.asked))
+	}
+}
+
+// askForMore follows an answer that came so fast that one twice as long would have come in good time.
+func (n *Node) askForMore() {
+	f := &n.fetch
+	if f.pieceBytes != 0 && 4*n.now.Sub(f.sentAt) <= n.cfg.FetchMaxWait+n.cfg.RequestTimeout {
+		if f.pieceBytes *= 2; f.pieceBytes >= max(n.cfg.FetchMaxBytes, n.cfg.SnapshotChunkBytes) {
+			f.pieceBytes = 0
+		}
+	}
 }
 
 // fetchFailed pauses before the next try.
@@ -117,9 +151,11 @@ func (n *Node) onFetchResponse(r Response) {
 	f := &n.fetch
 	f.correlation = 0
 	if r.Err != nil {
+		n.askForLess()
 		n.fetchFailed(fmt.Errorf("fetch from node %d: %w", r.From, r.Err))
 		return
 	}
+	n.askForMore()
 	epoch, offset, from := f.epoch, f.offset, f.to
 	if m, ok := r.Msg.(*FetchSnapshotResponse); ok {
 		n.onFetchSnapshotResponse(m, from, epoch)

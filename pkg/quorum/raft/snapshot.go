@@ -54,7 +54,7 @@ func (n *Node) onFetchSnapshot(token uint64, m *FetchSnapshotRequest) {
 	}
 	n.heardFrom(m.Replica)
 	n.out.SnapshotReads = append(n.out.SnapshotReads, SnapshotRead{
-		Token: token, MaxBytes: min(m.MaxBytes, n.cfg.FetchMaxBytes), Response: resp,
+		Token: token, Replica: m.Replica, MaxBytes: min(m.MaxBytes, n.cfg.FetchMaxBytes), Response: resp,
 	})
 }
 
@@ -102,7 +102,6 @@ type download struct {
 	epoch    ident.Epoch
 	position int64
 	size     int64 // -1: not known yet
-	chunk    int32
 }
 
 // onSnapshotOffered begins a download.
@@ -117,7 +116,7 @@ func (n *Node) onSnapshotOffered(id SnapshotID, highWatermark ident.Offset) {
 			n.vote.Leader, id, n.highWatermark))
 		return
 	}
-	n.download = &download{id: id, leader: n.vote.Leader, epoch: n.vote.Epoch, size: -1, chunk: n.cfg.SnapshotChunkBytes}
+	n.download = &download{id: id, leader: n.vote.Leader, epoch: n.vote.Epoch, size: -1}
 	if !n.install.Active {
 		n.install = Install{Active: true, Since: n.now}
 	}
@@ -151,17 +150,7 @@ func (n *Node) fetchSnapshotRequest() Message {
 	d := n.download
 	return &FetchSnapshotRequest{
 		ClusterID: n.cfg.ClusterID, Replica: n.cfg.Self, Epoch: n.vote.Epoch,
-		Snapshot: d.id, Position: d.position, MaxBytes: d.chunk,
-	}
-}
-
-// snapshotChunkMin is what a request for a piece of a snapshot asks for at least.
-const snapshotChunkMin = 16 << 10
-
-// askForLess follows a request that was not answered in time.
-func (n *Node) askForLess() {
-	if d := n.download; d != nil {
-		d.chunk = max(d.chunk/2, min(snapshotChunkMin, d.chunk))
+		Snapshot: d.id, Position: d.position, MaxBytes: n.fetch.asked,
 	}
 }
 

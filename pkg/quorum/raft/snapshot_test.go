@@ -291,6 +291,74 @@ func TestDownloadOverASlowLinkAsksForLess(t *testing.T) {
 	}
 }
 
+// When the connection gives up first it is the same; an error that comes at once says nothing of the link. Once answers
+// come fast again, whatever they carry, more is asked for again. The log is fetched by the same rule.
+func TestFetchAsksForWhatTheLinkCarries(t *testing.T) {
+	cfg := config(2)
+	cfg.FetchMaxBytes = 1 << 20
+	var s raft.Send
+	p := newPeer(t, cfg, logOf(1, 1), raft.VoteState{Epoch: 5, Leader: 1, Voted: raft.Nobody}, votersOf(1, 2, 3))
+	now := ident.Instant(0)
+	// The leader lives: it says so beside the fetches.
+	alive := func(until ident.Instant) {
+		for ; now < until; now = min(until, now.Add(100*time.Millisecond)) {
+			p.step(now, raft.Request{Token: 1, Msg: &raft.BeginQuorumEpochRequest{ClusterID: "c", Voter: keyOf(2), Leader: 1, Epoch: 5}})
+		}
+	}
+	ask := func() int32 {
+		t.Helper()
+		for range 100 {
+			for _, s = range p.take() {
+				switch m := s.Msg.(type) {
+				case *raft.FetchRequest:
+					return m.MaxBytes
+				case *raft.FetchSnapshotRequest:
+					return m.MaxBytes
+				}
+			}
+			alive(max(now+1, p.node.NextDeadline()))
+			p.step(now, raft.Tick{})
+		}
+		t.Fatal("asks for nothing")
+		return 0
+	}
+	answer := func(after time.Duration, m raft.Message, err error) {
+		t.Helper()
+		alive(now.Add(after))
+		p.step(now, raft.Response{From: 1, Correlation: s.Correlation, Msg: m, Err: err})
+	}
+	expect := func(want int32) {
+		t.Helper()
+		if got := ask(); got != want {
+			t.Fatalf("asks for %d bytes, want %d", got, want)
+		}
+	}
+	slow, empty := errors.New("no answer in time"), &raft.FetchResponse{Current: raft.LeaderInfo{Leader: 1, Epoch: 5}, HighWatermark: 2}
+	const most = raft.DefaultFetchMaxWait + raft.DefaultRequestTimeout - 1
+	expect(1 << 20)
+	answer(time.Millisecond, nil, errors.New("connection reset"))
+	expect(1 << 20)
+	answer(most, nil, slow)
+	expect(1 << 19)
+	answer(most, nil, slow)
+	expect(1 << 18)
+	answer(time.Millisecond, empty, nil)
+	expect(1 << 19)
+	answer(most, empty, nil)
+	expect(1 << 19)
+	answer(most, nil, slow)
+	expect(1 << 18)
+	offer := *empty
+	offer.Snapshot = &raft.SnapshotID{End: 9, Epoch: 4}
+	answer(most, &offer, nil)
+	expect(1 << 18)
+	if _, ok := s.Msg.(*raft.FetchSnapshotRequest); !ok {
+		t.Fatalf("asks with a %T, want the snapshot", s.Msg)
+	}
+	answer(most, nil, slow)
+	expect(1 << 17)
+}
+
 // An offer, or a download, of another leader or epoch says nothing (etcd#1763, redpanda#19964).
 func TestDownloadIsNotContinuedElsewhere(t *testing.T) {
 	for name, news := range map[string]raft.Message{
