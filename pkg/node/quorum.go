@@ -133,7 +133,11 @@ func (q *quorum) settle(err error) {
 	out := q.output
 	sends := make([]outgoingCall, 0, len(out.Sends))
 	for _, send := range out.Sends {
-		sends = append(sends, outgoingCall{send, q.exec.Core().Endpoints(send.To)})
+		endpoints := send.Endpoints
+		if len(endpoints) == 0 {
+			endpoints = q.exec.Core().Endpoints(send.To)
+		}
+		sends = append(sends, outgoingCall{send, endpoints})
 	}
 	answers := make([]func(), 0, len(out.Replies))
 	for _, reply := range out.Replies {

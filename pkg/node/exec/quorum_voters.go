@@ -15,7 +15,7 @@ import (
 )
 
 // kraftVersion is the version of the raft protocol that is written: voters in the log, with directory ids (KIP-853).
-const kraftVersion = 1
+const kraftVersion = raft.KRaftVersion
 
 func votersRecord(s raft.VoterSet) batch.Voters {
 	var m batch.Voters

@@ -84,6 +84,8 @@ func (d draws) response(to raft.Message) raft.Message {
 		return &raft.EndQuorumEpochResponse{Code: code, Current: info}
 	case *raft.UpdateVoterRequest:
 		return &raft.ChangeVotersResponse{Code: code, Current: info}
+	case *raft.KRaftVersionsRequest:
+		return &raft.KRaftVersionsResponse{Code: code, Max: int16(rapid.IntRange(0, 1).Draw(d.t, "max"))}
 	}
 	if to, ok := to.(*raft.FetchSnapshotRequest); ok {
 		r := &raft.FetchSnapshotResponse{Code: code, Current: info, Snapshot: to.Snapshot, Position: to.Position, Size: int64(d.offset())}

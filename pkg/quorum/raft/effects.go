@@ -174,6 +174,8 @@ type Send struct {
 	To          ident.NodeID
 	Correlation uint64
 	Msg         Message
+	// Endpoints is where the node is reached when nobody else knows it: it is not a voter yet. Else Node.Endpoints says.
+	Endpoints []Endpoint
 }
 
 // Leadership is who leads the quorum, as far as this node knows.

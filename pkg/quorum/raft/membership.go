@@ -8,14 +8,22 @@ import (
 	"github.com/highwater-io/highwater/pkg/ident"
 )
 
-// voterChange is a change of the voters that is appended and not committed. There is one at a time (KIP-853): the
-// majorities of two sets that differ by one voter meet, those of sets that differ by two need not.
+// KRaftVersion is the version of the quorum's protocol in use: the voters stand in the log (KIP-853).
+const KRaftVersion = 1
+
+// voterChange is a change of the voters that is under way: appended and not committed, or, before that, the question to
+// a new voter whether it knows the protocol. There is one at a time (KIP-853): the majorities of two sets that differ by
+// one voter meet, those of sets that differ by two need not.
 type voterChange struct {
 	token    uint64
 	answered bool
 	atAppend bool // answer when it is appended
 	offset   ident.Offset
 	deadline ident.Instant
+
+	// While the new voter is asked: what it is asked for, and by which request.
+	probing     *AddVoterRequest
+	correlation uint64
 }
 
 func (n *Node) refuseChange(token uint64, code Code, format string, args ...any) {
@@ -59,12 +67,54 @@ func (n *Node) onAddVoter(token uint64, m *AddVoterRequest) {
 		n.refuseChange(token, DuplicateVoter, "node %d is a voter already, as %s", k.ID, v.Key)
 		return
 	}
-	r := n.lead.find(k)
-	if r == nil || !r.everCaughtUp || n.now > r.caughtUp.Add(n.cfg.VoterLagMax) {
-		n.refuseChange(token, RequestTimedOut, "replica %s has not been caught up with the metadata log within the last %v; try again when it is", k, n.cfg.VoterLagMax)
+	if !n.caughtUp(k) {
+		n.refuseChange(token, RequestTimedOut, "%s", n.lags(k))
 		return
 	}
-	n.changeVoters(token, append(slices.Clone(n.Voters()), m.Voter), m.AckAppended, m.Timeout)
+	if _, err := NewVoterSet(append(slices.Clone(n.Voters()), m.Voter)...); err != nil {
+		n.refuseChange(token, InvalidRequest, "%v", err)
+		return
+	}
+	// A voter that does not know the protocol could not follow once it counts.
+	c := n.beginChange(token, m.AckAppended, m.Timeout)
+	c.probing = m
+	c.correlation = n.sendTo(m.Voter.Endpoints, k.ID, &KRaftVersionsRequest{})
+}
+
+func (n *Node) caughtUp(k ReplicaKey) bool {
+	r := n.lead.find(k)
+	return r != nil && r.everCaughtUp && n.now <= r.caughtUp.Add(n.cfg.VoterLagMax)
+}
+
+func (n *Node) lags(k ReplicaKey) string {
+	return fmt.Sprintf("replica %s has not been caught up with the metadata log within the last %v; try again when it is", k, n.cfg.VoterLagMax)
+}
+
+// onVoterProbed goes on with an addition when the new voter has said what it knows.
+func (n *Node) onVoterProbed(r Response) {
+	c := n.lead.change
+	m := c.probing
+	c.probing, c.correlation = nil, 0
+	versions, ok := r.Msg.(*KRaftVersionsResponse)
+	switch {
+	case r.Err != nil:
+		n.endChange(RequestTimedOut, fmt.Sprintf("the new voter %s does not answer: %v; try again when it does", m.Voter.Key, r.Err))
+	case !ok:
+		n.fatal("a %T came as the answer to a new voter's probe", r.Msg)
+	case versions.Code != None:
+		n.endChange(RequestTimedOut, fmt.Sprintf("the new voter %s answers ApiVersions with error %d", m.Voter.Key, versions.Code))
+	case versions.Min > KRaftVersion || versions.Max < KRaftVersion:
+		n.endChange(InvalidRequest, fmt.Sprintf("the new voter %s supports kraft.version %d to %d, in use is %d", m.Voter.Key, versions.Min, versions.Max, KRaftVersion))
+	case !n.caughtUp(m.Voter.Key):
+		n.endChange(RequestTimedOut, n.lags(m.Voter.Key))
+	default:
+		set, err := NewVoterSet(append(slices.Clone(n.Voters()), m.Voter)...)
+		if err != nil {
+			n.endChange(InvalidRequest, err.Error())
+			return
+		}
+		n.out.AppendVoters = &VotersChange{Epoch: n.vote.Epoch, Voters: set}
+	}
 }
 
 // onRemoveVoter takes a voter out. A leader that removes itself leads until that is committed, without counting
@@ -121,12 +171,17 @@ func (n *Node) changeVoters(token uint64, voters VoterSet, atAppend bool, timeou
 		n.refuseChange(token, InvalidRequest, "%v", err)
 		return
 	}
+	n.beginChange(token, atAppend, timeout)
+	n.out.AppendVoters = &VotersChange{Epoch: n.vote.Epoch, Voters: set}
+}
+
+func (n *Node) beginChange(token uint64, atAppend bool, timeout time.Duration) *voterChange {
 	if timeout <= 0 || timeout > n.cfg.ChangeVotersTimeout {
 		timeout = n.cfg.ChangeVotersTimeout
 	}
 	n.endChange(RequestTimedOut, "another change of the voters came after it")
 	n.lead.change = &voterChange{token: token, atAppend: atAppend, offset: ident.UnknownOffset, deadline: n.now.Add(timeout)}
-	n.out.AppendVoters = &VotersChange{Epoch: n.vote.Epoch, Voters: set}
+	return n.lead.change
 }
 
 // changeAppended notes where the change is.
@@ -175,9 +230,14 @@ func (n *Node) changeDue() ident.Instant {
 	return ident.Never
 }
 
-// expireChange answers whoever waited long enough; the change itself goes on.
+// expireChange answers whoever waited long enough. A change that is appended goes on, a question that nobody answers
+// is over.
 func (n *Node) expireChange() {
-	if n.now >= n.changeDue() {
+	switch {
+	case n.now < n.changeDue():
+	case n.lead.change.probing != nil:
+		n.endChange(RequestTimedOut, fmt.Sprintf("the new voter %s has not answered in time; try again when it does", n.lead.change.probing.Voter.Key))
+	default:
 		n.answerChange(RequestTimedOut, "the change of the voters is appended, but not committed in time")
 	}
 }

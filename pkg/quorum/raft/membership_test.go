@@ -1,6 +1,7 @@
 package raft_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -30,8 +31,15 @@ func leading(t *testing.T, cfg raft.Config) (p *peer, now ident.Instant, fetches
 // change asks for a change under a token of its own, and returns the answer if there is one at once.
 func change(t *testing.T, p *peer, now ident.Instant, m raft.Message) *raft.ChangeVotersResponse {
 	t.Helper()
+	p.sends = nil
 	p.replies = nil
 	p.step(now, raft.Request{Token: changeToken, Msg: m})
+	p.answerAll(now, func(s raft.Send) raft.Message {
+		if _, ok := s.Msg.(*raft.KRaftVersionsRequest); ok {
+			return &raft.KRaftVersionsResponse{Max: raft.KRaftVersion}
+		}
+		return nil
+	})
 	return changed(p)
 }
 
@@ -215,5 +223,95 @@ func TestVotersComeFromTheSnapshotAndTheLogBehindIt(t *testing.T) {
 	p.start(1)
 	if got := p.node.Voters(); got.Has(keyOf(4)) || len(got) != 3 {
 		t.Fatalf("voters %v", got.Keys())
+	}
+}
+
+// probed asks for voter 4 and returns the question that goes to it.
+func probed(t *testing.T, p *peer, now ident.Instant) raft.Send {
+	t.Helper()
+	p.sends, p.replies = nil, nil
+	p.step(now, raft.Request{Token: changeToken, Msg: &raft.AddVoterRequest{ClusterID: "c", Voter: newVoter(4), Timeout: time.Second}})
+	for _, s := range p.take() {
+		if _, ok := s.Msg.(*raft.KRaftVersionsRequest); ok {
+			return s
+		}
+	}
+	t.Fatalf("the new voter is not asked; answer %+v", changed(p))
+	return raft.Send{}
+}
+
+// A new voter is asked, where the request says that it is, what it knows of the protocol (KIP-853), and nothing is
+// appended before it has answered well.
+func TestNewVoterIsAskedWhatItKnowsBeforeItIsAdded(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer raft.Response
+		code   raft.Code
+	}{
+		"knows it":                   {raft.Response{Msg: &raft.KRaftVersionsResponse{Min: 0, Max: 2}}, raft.None},
+		"knows nothing of it":        {raft.Response{Msg: &raft.KRaftVersionsResponse{}}, raft.InvalidRequest},
+		"knows only later ones":      {raft.Response{Msg: &raft.KRaftVersionsResponse{Min: 2, Max: 3}}, raft.InvalidRequest},
+		"answers with an error":      {raft.Response{Msg: &raft.KRaftVersionsResponse{Code: raft.UnsupportedVersion}}, raft.RequestTimedOut},
+		"does not answer at all":     {raft.Response{Err: errors.New("refused")}, raft.RequestTimedOut},
+		"does not know the question": {raft.Response{Err: raft.ErrUnsupportedVersion}, raft.RequestTimedOut},
+	} {
+		p, now, fetches := leading(t, config(1))
+		end := p.log.EndOffset()
+		s := probed(t, p, now)
+		if s.To != 4 || len(s.Endpoints) != 1 || s.Endpoints[0] != newVoter(4).Endpoints[0] || p.log.EndOffset() != end {
+			t.Fatalf("%s: asked %+v; log end %d, was %d", name, s, p.log.EndOffset(), end)
+		}
+		if r, _ := p.ask(now+1, &raft.RemoveVoterRequest{ClusterID: "c", Voter: keyOf(3)}).(*raft.ChangeVotersResponse); r == nil || r.Code != raft.RequestTimedOut {
+			t.Fatalf("%s: another change meanwhile: %+v", name, r)
+		}
+		c.answer.From, c.answer.Correlation = s.To, s.Correlation
+		p.step(now+2, c.answer)
+		if c.code != raft.None {
+			if r := changed(p); r == nil || r.Code != c.code || r.Message == "" || p.log.EndOffset() != end || p.node.Voters().Has(keyOf(4)) {
+				t.Errorf("%s: answer %+v, voters %v", name, r, p.node.Voters().Keys())
+			}
+			if r := change(t, p, now+3, &raft.RemoveVoterRequest{ClusterID: "c", Voter: keyOf(3)}); r != nil {
+				t.Errorf("%s: it is not over: %+v", name, r)
+			}
+			continue
+		}
+		if !p.node.Voters().Has(keyOf(4)) || p.log.EndOffset() != end+1 {
+			t.Fatalf("%s: voters %v", name, p.node.Voters().Keys())
+		}
+		// The same answer once more changes nothing.
+		p.step(now+3, c.answer)
+		fetches(2, 3, 4)
+		if r := changed(p); p.log.EndOffset() != end+1 || r != nil && r.Code != raft.None {
+			t.Fatalf("%s: log end %d, answer %+v", name, p.log.EndOffset(), r)
+		}
+	}
+}
+
+func TestNewVoterThatIsSilentOrTooLateIsNotAdded(t *testing.T) {
+	p, now, _ := leading(t, config(1))
+	end := p.log.EndOffset()
+	s := probed(t, p, now)
+	p.replies = nil
+	for limit := now.Add(2 * time.Second); changed(p) == nil && now < limit; now = p.node.NextDeadline() {
+		p.step(now, raft.Tick{})
+	}
+	if r := changed(p); r == nil || r.Code != raft.RequestTimedOut {
+		t.Fatalf("answer %+v", r)
+	}
+	p.step(now, raft.Response{From: 4, Correlation: s.Correlation, Msg: &raft.KRaftVersionsResponse{Max: 1}})
+	if p.log.EndOffset() != end || p.node.Voters().Has(keyOf(4)) {
+		t.Fatalf("an answer that came too late added %v", p.node.Voters().Keys())
+	}
+
+	// One that falls behind while it is asked is none either; and a leader that is deposed says so.
+	p, now, _ = leading(t, config(1))
+	s = probed(t, p, now)
+	p.replies = nil
+	p.step(now+1, raft.Request{Token: 1, Msg: &raft.BeginQuorumEpochRequest{ClusterID: "c", Voter: keyOf(1), Leader: 2, Epoch: 2}})
+	if r := changed(p); r == nil || r.Code != raft.NotLeaderOrFollower {
+		t.Fatalf("answer %+v", r)
+	}
+	p.step(now+2, raft.Response{From: 4, Correlation: s.Correlation, Msg: &raft.KRaftVersionsResponse{Max: 1}})
+	if p.fatal != nil || p.node.Voters().Has(keyOf(4)) {
+		t.Fatalf("%v, voters %v", p.fatal, p.node.Voters().Keys())
 	}
 }

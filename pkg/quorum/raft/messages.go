@@ -191,6 +191,17 @@ type UpdateVoterRequest struct {
 	Voter Voter
 }
 
+// KRaftVersionsRequest asks a node that is to become a voter which versions of the quorum's protocol it knows (KIP-853).
+// Between real nodes it is an ApiVersions request, which the listener answers.
+type KRaftVersionsRequest struct{}
+
+// KRaftVersionsResponse answers it with the supported range of the feature kraft.version. One that does not know the
+// feature supports 0 to 0.
+type KRaftVersionsResponse struct {
+	Code     Code
+	Min, Max int16
+}
+
 // ChangeVotersResponse answers a request to add, remove or update a voter.
 type ChangeVotersResponse struct {
 	Code Code
@@ -212,4 +223,6 @@ func (*FetchSnapshotResponse) message()    {}
 func (*AddVoterRequest) message()          {}
 func (*RemoveVoterRequest) message()       {}
 func (*UpdateVoterRequest) message()       {}
+func (*KRaftVersionsRequest) message()     {}
+func (*KRaftVersionsResponse) message()    {}
 func (*ChangeVotersResponse) message()     {}

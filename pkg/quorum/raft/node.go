@@ -251,6 +251,8 @@ func (n *Node) onRequest(r Request) {
 		n.onRemoveVoter(r.Token, m)
 	case *UpdateVoterRequest:
 		n.onUpdateVoter(r.Token, m)
+	case *KRaftVersionsRequest:
+		n.reply(r.Token, &KRaftVersionsResponse{Max: KRaftVersion})
 	default:
 		n.fatal("a %T came as a request", r.Msg)
 	}
@@ -266,6 +268,10 @@ func (n *Node) onResponse(r Response) {
 	}
 	if r.Correlation == n.update.correlation {
 		n.onUpdateAnswered(r)
+		return
+	}
+	if n.lead != nil && n.lead.change != nil && n.lead.change.correlation == r.Correlation {
+		n.onVoterProbed(r)
 		return
 	}
 	for i := range n.calls {
@@ -318,9 +324,12 @@ func (n *Node) reply(token uint64, m Message) {
 	n.out.Replies = append(n.out.Replies, Reply{Token: token, Msg: m})
 }
 
-func (n *Node) send(to ident.NodeID, m Message) (correlation uint64) {
+func (n *Node) send(to ident.NodeID, m Message) (correlation uint64) { return n.sendTo(nil, to, m) }
+
+// sendTo sends to a node that may not be known yet.
+func (n *Node) sendTo(endpoints []Endpoint, to ident.NodeID, m Message) (correlation uint64) {
 	n.correlation++
-	n.out.Sends = append(n.out.Sends, Send{To: to, Correlation: n.correlation, Msg: m})
+	n.out.Sends = append(n.out.Sends, Send{To: to, Correlation: n.correlation, Msg: m, Endpoints: endpoints})
 	return n.correlation
 }
 

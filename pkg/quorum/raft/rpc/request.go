@@ -21,6 +21,8 @@ var Versions = map[int16][2]int16{
 	int16(kmsg.AddRaftVoter):     {0, 1},
 	int16(kmsg.RemoveRaftVoter):  {0, 0},
 	int16(kmsg.UpdateRaftVoter):  {0, 0},
+	// Version 4 is the first to tell of a feature whose smallest version is 0 (KAFKA-17011).
+	int16(kmsg.ApiVersions): {3, 4},
 }
 
 // MinVersion is the smallest version of a request that still says what the message means. A peer that knows
@@ -33,6 +35,8 @@ func MinVersion(m raft.Message) int16 {
 		}
 	case *raft.FetchRequest:
 		return 12 // lastFetchedEpoch, KIP-595
+	case *raft.KRaftVersionsRequest:
+		return 3 // features, KIP-584
 	}
 	return 0
 }
@@ -57,6 +61,8 @@ func ToRequest(m raft.Message) kmsg.Request {
 		return removeVoterRequest(m)
 	case *raft.UpdateVoterRequest:
 		return updateVoterRequest(m)
+	case *raft.KRaftVersionsRequest:
+		return apiVersionsRequest()
 	}
 	panic("rpc: not a request of the quorum")
 }
@@ -167,6 +173,8 @@ func FromRequest(req kmsg.Request) (raft.Message, kmsg.Response) {
 		m = fromRemoveVoter(req)
 	case *kmsg.UpdateRaftVoterRequest:
 		m = fromUpdateVoter(req)
+	case *kmsg.ApiVersionsRequest:
+		m = &raft.KRaftVersionsRequest{}
 	default:
 		return nil, Refuse(req, raft.UnsupportedVersion)
 	}

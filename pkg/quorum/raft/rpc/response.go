@@ -69,6 +69,11 @@ func ToResponse(req kmsg.Request, m raft.Message) (kmsg.Response, error) {
 		if fillChangeVoters(resp, m) {
 			return resp, nil
 		}
+	case *raft.KRaftVersionsResponse:
+		if r, ok := resp.(*kmsg.ApiVersionsResponse); ok {
+			fillApiVersions(r, m)
+			return r, nil
+		}
 	}
 	return nil, fmt.Errorf("a %T does not answer a %T", m, req)
 }
@@ -219,6 +224,8 @@ func FromResponse(resp kmsg.Response) (raft.Message, error) {
 		return fromFetchSnapshotResponse(r)
 	case *kmsg.AddRaftVoterResponse, *kmsg.RemoveRaftVoterResponse, *kmsg.UpdateRaftVoterResponse:
 		return fromChangeVoters(r)
+	case *kmsg.ApiVersionsResponse:
+		return fromApiVersions(r), nil
 	}
 	return nil, fmt.Errorf("a %T does not answer for %s-0", resp, ident.MetadataTopic)
 }

@@ -115,6 +115,7 @@ func TestRequestsComeBackAsTheyWere(t *testing.T) {
 		rapid.Custom(func(t *rapid.T) raft.Message {
 			return &raft.UpdateVoterRequest{ClusterID: rapid.String().Draw(t, "cluster"), Epoch: epochs.Draw(t, "epoch"), Voter: voters.Draw(t, "voter")}
 		}),
+		rapid.Just[raft.Message](&raft.KRaftVersionsRequest{}),
 	)
 	rapid.Check(t, func(t *rapid.T) {
 		m := requests.Draw(t, "request")
@@ -132,7 +133,7 @@ func TestResponsesComeBackAsTheyWere(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		info, code := infos.Draw(t, "leader"), codes.Draw(t, "code")
 		var asked, m raft.Message
-		switch rapid.IntRange(0, 7).Draw(t, "kind") {
+		switch rapid.IntRange(0, 8).Draw(t, "kind") {
 		case 0:
 			asked, m = &raft.VoteRequest{Voter: raft.Nobody}, &raft.VoteResponse{Code: code, Granted: rapid.Bool().Draw(t, "granted"), Current: info}
 		case 1:
@@ -150,6 +151,8 @@ func TestResponsesComeBackAsTheyWere(t *testing.T) {
 			if rapid.Bool().Draw(t, "remove") {
 				asked = &raft.RemoveVoterRequest{}
 			}
+		case 7:
+			asked, m = &raft.KRaftVersionsRequest{}, &raft.KRaftVersionsResponse{Code: code, Min: rapid.Int16().Draw(t, "min"), Max: rapid.Int16().Draw(t, "max")}
 		case 6:
 			asked, m = &raft.UpdateVoterRequest{}, &raft.ChangeVotersResponse{Code: code, Current: info}
 		default:

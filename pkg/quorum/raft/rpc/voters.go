@@ -10,7 +10,34 @@ import (
 )
 
 // kraftVersion is the version of the quorum's own protocol that a voter must know: voters in the log (KIP-853).
-const kraftVersion = 1
+const kraftVersion = raft.KRaftVersion
+
+// FeatureKRaftVersion is the feature by which nodes tell which versions of the quorum's protocol they know.
+const FeatureKRaftVersion = "kraft.version"
+
+// apiVersionsRequest asks in words that KIP-511 takes.
+func apiVersionsRequest() *kmsg.ApiVersionsRequest {
+	req := kmsg.NewPtrApiVersionsRequest()
+	req.ClientSoftwareName, req.ClientSoftwareVersion = "highwater-quorum", "1"
+	return req
+}
+
+func fillApiVersions(r *kmsg.ApiVersionsResponse, m *raft.KRaftVersionsResponse) {
+	r.ErrorCode = int16(m.Code)
+	feature := kmsg.NewApiVersionsResponseSupportedFeature()
+	feature.Name, feature.MinVersion, feature.MaxVersion = FeatureKRaftVersion, m.Min, m.Max
+	r.SupportedFeatures = append(r.SupportedFeatures, feature)
+}
+
+func fromApiVersions(r *kmsg.ApiVersionsResponse) *raft.KRaftVersionsResponse {
+	m := &raft.KRaftVersionsResponse{Code: raft.Code(r.ErrorCode)}
+	for _, feature := range r.SupportedFeatures {
+		if feature.Name == FeatureKRaftVersion {
+			m.Min, m.Max = feature.MinVersion, feature.MaxVersion
+		}
+	}
+	return m
+}
 
 func addVoterRequest(m *raft.AddVoterRequest) *kmsg.AddRaftVoterRequest {
 	req := kmsg.NewPtrAddRaftVoterRequest()
