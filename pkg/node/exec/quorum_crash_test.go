@@ -48,10 +48,10 @@ func (m *told) drain(q *exec.Quorum) []raft.Send {
 
 // voterLife is what happens to voter 2 of three: it votes for 3, follows 1, appends, is cut back by the leader of a
 // later epoch, appends again, votes again, stands itself. It ends early, with the disk's error, when the disk fails.
-func voterLife(fsys vfs.FS, m *told) error {
+func voterLife(fsys vfs.FS, m *told) (*exec.Quorum, error) {
 	q, _, err := exec.OpenQuorum(quorumConfig(fsys, 2))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var now ident.Instant
 	var sends []raft.Send
@@ -92,7 +92,7 @@ func voterLife(fsys vfs.FS, m *told) error {
 	flush()
 	request(&raft.VoteRequest{Voter: raft.Nobody, Candidate: quorumKey(3), Epoch: 7, LastEpoch: 6, EndOffset: 6})
 	do(func(ident.Instant) error { return q.Tick(ident.Instant(5e9)) })
-	return err
+	return q, err
 }
 
 // A power cut at every operation on the disk, in turn: what was said before is remembered after, and the node starts.
@@ -103,7 +103,7 @@ func TestQuorumSurvivesAPowerCutAtEveryStep(t *testing.T) {
 			fsys := formatted(t, 1, 2, 3)
 			m := &told{votes: map[ident.Epoch]raft.ReplicaKey{}}
 			ops, dead := 0, false
-			err := voterLife(vfs.Inject(fsys, func(op, _ string) error {
+			_, err := voterLife(vfs.Inject(fsys, func(op, _ string) error {
 				if dead || op != vfs.OpRead && op != vfs.OpStat && op != vfs.OpReadDir {
 					if ops == cut || dead {
 						dead = true

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -117,6 +118,10 @@ func (q *Quorum) loadLatest(recovery *log.Recovery) (metadata.SnapshotHeader, er
 		if err == nil {
 			q.state = &State{image, header.LastContainedLogTimestamp}
 			return header, nil
+		}
+		if errors.Is(err, fs.ErrNotExist) { // it went since it was listed (KAFKA-13098)
+			q.snapshots.forget(latest)
+			continue
 		}
 		if !errors.Is(err, metadata.ErrSnapshot) {
 			return header, err

@@ -267,6 +267,8 @@ type installer struct {
 	chunk int
 	sent  int // bytes, to spoil one of them
 	spoil int
+	// withheld is how much is kept back of the end of the first download, as if that were all.
+	withheld int
 }
 
 // drive lets q and the leader talk until q has installed the snapshot and fetches behind it.
@@ -297,12 +299,16 @@ func (l *installer) drive(q *exec.Quorum) error {
 				}
 				answer = &raft.FetchResponse{Current: current, HighWatermark: l.id.End, LogStartOffset: l.id.End, Snapshot: &l.id}
 			case *raft.FetchSnapshotRequest:
-				piece := append([]byte(nil), l.bytes[m.Position:min(int(m.Position)+l.chunk, len(l.bytes))]...)
+				all := l.bytes[:len(l.bytes)-l.withheld]
+				piece := append([]byte(nil), all[m.Position:min(int(m.Position)+l.chunk, len(all))]...)
+				if int(m.Position)+len(piece) == len(all) {
+					l.withheld = 0
+				}
 				if l.sent += len(piece); l.spoil > 0 && l.sent > l.spoil {
 					piece[0] ^= 0x40
 					l.spoil = 0
 				}
-				answer = &raft.FetchSnapshotResponse{Current: current, Snapshot: m.Snapshot, Size: int64(len(l.bytes)), Position: m.Position, Bytes: piece}
+				answer = &raft.FetchSnapshotResponse{Current: current, Snapshot: m.Snapshot, Size: int64(len(all)), Position: m.Position, Bytes: piece}
 			default:
 				continue
 			}

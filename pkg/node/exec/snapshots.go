@@ -101,7 +101,11 @@ func openSnapshots(fsys vfs.FS, dir string) (*snapshotFiles, error) {
 			return nil, err
 		}
 		file := snapshotFile{id: id, size: info.Size()}
-		if file.timestampMs, err = s.timestamp(id, file.size); err != nil {
+		file.timestampMs, err = s.timestamp(id, file.size)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
 			return nil, err
 		}
 		s.files = append(s.files, file)
@@ -179,6 +183,11 @@ func (s *snapshotFiles) remove(gone func(snapshotFile) bool) error {
 		s.files = slices.Delete(s.files, i, i+1)
 	}
 	return nil
+}
+
+// forget drops a file that is not there any more.
+func (s *snapshotFiles) forget(id metadata.SnapshotID) {
+	s.files = slices.DeleteFunc(s.files, func(f snapshotFile) bool { return f.id == id })
 }
 
 // load reads a whole snapshot.
@@ -270,7 +279,10 @@ func (s *snapshotFiles) drop(p *partial) error {
 func (s *snapshotFiles) finish(p *partial) (*metadata.Image, metadata.SnapshotHeader, error) {
 	image, header, err := p.reader.Finish()
 	if err != nil {
-		return nil, header, errors.Join(err, s.drop(p))
+		if derr := s.drop(p); derr != nil { // the disk's error counts for more
+			err = derr
+		}
+		return nil, header, err
 	}
 	if err := p.file.Sync(); err != nil {
 		return nil, header, err
