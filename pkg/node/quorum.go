@@ -34,8 +34,10 @@ type quorum struct {
 	waiting   map[uint64]func(raft.Message)
 
 	committed atomic.Int64 // the high watermark
-	timerKick chan struct{}
-	flushKick chan struct{}
+	// snapshotWanted: the disk has damaged the last snapshot, and there is none in its place yet.
+	snapshotWanted atomic.Bool
+	timerKick      chan struct{}
+	flushKick      chan struct{}
 }
 
 // openQuorum opens the metadata log, formatting that of a first voter when the permit allows it.
@@ -159,6 +161,7 @@ func (q *quorum) settle(err error) {
 		q.committed.Store(int64(q.exec.HighWatermark()))
 	}
 	flush := q.exec.FlushWanted()
+	q.snapshotWanted.Store(q.exec.SnapshotWanted())
 	q.mu.Unlock()
 
 	if changed {
@@ -172,7 +175,11 @@ func (q *quorum) settle(err error) {
 		wakeUp(q.flushKick)
 	}
 	wakeUp(q.timerKick)
-	if out.HighWatermark {
+	for _, d := range out.Damaged {
+		q.node.logger.Error("a metadata snapshot on this node's disk is damaged: it is served to nobody any more, and one of the state in memory "+
+			"takes its place; look after the disk", "id", d.ID.String(), "error", d.Err)
+	}
+	if out.HighWatermark || len(out.Damaged) > 0 {
 		q.node.publisher.wake()
 	}
 	for _, answer := range answers {

@@ -33,9 +33,9 @@ func (s *snapshotter) applied(bytes int) { s.bytes += int64(bytes) }
 // restarted is told when the state was replaced by a snapshot.
 func (s *snapshotter) restarted() { s.bytes, s.since = 0, time.Now() }
 
-// consider takes a snapshot if it is time. The image has to stand at a batch's end outside of a transaction.
+// consider takes a snapshot if it is time, or if the disk has damaged the last one. The image has to stand at a batch's end outside of a transaction.
 func (s *snapshotter) consider(loader *metadata.Loader) {
-	due := s.bytes >= s.limits.MaxNewBytes || s.bytes > 0 && time.Since(s.since) >= time.Duration(s.limits.MaxInterval)
+	due := s.bytes >= s.limits.MaxNewBytes || s.bytes > 0 && time.Since(s.since) >= time.Duration(s.limits.MaxInterval) || s.node.quorum.snapshotWanted.Load()
 	if !due || loader.InTransaction() || !s.busy.CompareAndSwap(false, true) {
 		return
 	}

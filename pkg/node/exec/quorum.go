@@ -74,6 +74,8 @@ type QuorumOutput struct {
 	Leading *raft.EpochStart
 	// HighWatermark moved; Quorum.HighWatermark has it.
 	HighWatermark bool
+	// Damaged snapshots were found just now; a new one is wanted at once (Quorum.SnapshotWanted).
+	Damaged []DamagedSnapshot
 }
 
 // OpenQuorum opens or makes the log, reads the vote and finds the voters. A torn tail is cut off and told in
@@ -369,8 +371,12 @@ func (q *Quorum) perform(e *raft.Effects) error {
 	}
 	for i := range e.SnapshotReads {
 		r := &e.SnapshotReads[i]
-		if err := q.snapshots.serve(q.now, r); err != nil {
+		damaged, why, err := q.snapshots.serve(q.now, r)
+		if err != nil {
 			return q.fail("serve a snapshot", err)
+		}
+		if damaged != nil {
+			q.damaged(damaged, why)
 		}
 		q.out.Replies = append(q.out.Replies, raft.Reply{Token: r.Token, Msg: r.Response})
 	}

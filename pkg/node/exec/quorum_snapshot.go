@@ -33,6 +33,12 @@ func (l quorumLog) LatestSnapshot() (raft.SnapshotID, bool) {
 	return raftID(id), ok
 }
 
+// WholeSnapshot is raft.LogView's.
+func (l quorumLog) WholeSnapshot() (raft.SnapshotID, bool) {
+	id, ok := l.snapshots.latestWhole()
+	return raftID(id), ok
+}
+
 // SnapshotStats are what metrics show of a node's snapshots.
 type SnapshotStats struct {
 	Count       int
@@ -114,7 +120,7 @@ func (q *Quorum) loadLatest(recovery *log.Recovery) (metadata.SnapshotHeader, er
 		if !ok {
 			return metadata.SnapshotHeader{}, nil
 		}
-		image, header, err := q.snapshots.load(latest)
+		image, header, err := q.snapshots.load(&q.snapshots.files[len(q.snapshots.files)-1])
 		if err == nil {
 			q.state = &State{image, header.LastContainedLogTimestamp}
 			return header, nil
@@ -186,20 +192,20 @@ func (q *Quorum) storeChunk(e *raft.Effects) (raft.Event, error) {
 		q.partial = p
 	}
 	p := q.partial
-	if p == nil || p.id != c.Snapshot || p.size != c.Position {
+	if p == nil || p.id != c.Snapshot || p.size() != c.Position {
 		return nil, q.fail("store a snapshot", fmt.Errorf("a piece of %s at byte %d does not continue what is here", c.Snapshot, c.Position))
 	}
 	if err := p.reader.Append(c.Bytes); err != nil {
 		return raft.SnapshotRefused{Snapshot: c.Snapshot, Err: err}, q.dropPartial()
 	}
-	if n, err := p.file.WriteAt(c.Bytes, p.size); err != nil || n < len(c.Bytes) {
+	if n, err := p.file.WriteAt(c.Bytes, p.size()); err != nil || n < len(c.Bytes) {
 		if err == nil {
 			err = io.ErrShortWrite
 		}
 		return nil, q.fail("store a snapshot", err)
 	}
-	p.size += int64(len(c.Bytes))
-	return raft.ChunkStored{Snapshot: c.Snapshot, Position: p.size}, nil
+	_, _ = p.sums.Write(c.Bytes) // it takes everything
+	return raft.ChunkStored{Snapshot: c.Snapshot, Position: p.size()}, nil
 }
 
 func (q *Quorum) dropSnapshot(e *raft.Effects) (raft.Event, error) {
@@ -278,22 +284,26 @@ type PendingSnapshot struct {
 	files  *snapshotFiles
 	image  *metadata.Image
 	header metadata.SnapshotHeader
-	size   int64
+	sums   blockSums
 }
 
 // ID names the snapshot.
 func (p *PendingSnapshot) ID() metadata.SnapshotID { return p.image.SnapshotID() }
 
 // Size is how long the file is, once it is written.
-func (p *PendingSnapshot) Size() int64 { return p.size }
+func (p *PendingSnapshot) Size() int64 { return p.sums.size }
 
 // BeginSnapshot prepares a snapshot of an image, which stands at a batch's end outside of metadata transactions. The
 // caller writes it (Write) without the lock and reports by EndSnapshot. It is nil when there is nothing new in it, or
 // when the image is not committed here.
 func (q *Quorum) BeginSnapshot(s State) *PendingSnapshot {
 	id := s.Image.SnapshotID()
-	latest, ok := q.snapshots.latest()
-	if q.err != nil || id.EndOffset > q.node.HighWatermark() || id.EndOffset <= q.log.StartOffset() || ok && id.EndOffset <= latest.EndOffset {
+	latest, ok := q.snapshots.latestWhole()
+	if q.err != nil || id.EndOffset > q.node.HighWatermark() || ok && id.EndOffset <= latest.EndOffset {
+		return nil
+	}
+	// At the log's start there is one already, unless that is damaged.
+	if start := q.log.StartOffset(); id.EndOffset < start || id.EndOffset == start && !q.snapshots.hasDamaged(id) {
 		return nil
 	}
 	voters := q.node.VotersBelow(id.EndOffset)
@@ -312,8 +322,8 @@ func (p *PendingSnapshot) Write() error {
 	if err != nil {
 		return err
 	}
-	w := &positionWriter{file: f}
-	err = metadata.WriteSnapshot(w, p.image, p.header)
+	p.sums = blockSums{}
+	err = metadata.WriteSnapshot(io.MultiWriter(&positionWriter{file: f}, &p.sums), p.image, p.header)
 	if err == nil {
 		err = f.Sync()
 	}
@@ -323,7 +333,6 @@ func (p *PendingSnapshot) Write() error {
 	if err != nil {
 		return err
 	}
-	p.size = w.at
 	return p.files.publish(part, p.ID())
 }
 
@@ -363,7 +372,10 @@ func (q *Quorum) EndSnapshot(now ident.Instant, p *PendingSnapshot, writeErr err
 		}
 		return nil
 	}
-	q.snapshots.add(p.ID(), p.size, p.header.LastContainedLogTimestamp)
+	q.snapshots.add(p.ID(), &p.sums, p.header.LastContainedLogTimestamp)
+	if err := q.dropDamaged(); err != nil {
+		return q.fail("remove a damaged snapshot", err)
+	}
 	for len(q.snapshots.files) > 2 && q.tooMuch(limits) {
 		oldest := q.snapshots.files[0]
 		if oldest.inUse(now) {

@@ -31,6 +31,10 @@ type snapshotFile struct {
 	size int64
 	// timestampMs is when the last record in it was appended, in ms since 1970.
 	timestampMs int64
+	// sums are nil until its bytes were written or looked at by this process.
+	sums *blockSums
+	// damaged: the file is not what it was. It still tells at which offset and in which epoch it ends.
+	damaged bool
 	// readers fetch it: when each asked for a piece last.
 	readers []snapshotReader
 }
@@ -161,13 +165,27 @@ func (s *snapshotFiles) latest() (metadata.SnapshotID, bool) {
 	return s.files[len(s.files)-1].id, true
 }
 
+// latestWhole is the latest that is not known to be damaged.
+func (s *snapshotFiles) latestWhole() (metadata.SnapshotID, bool) {
+	for i := len(s.files) - 1; i >= 0; i-- {
+		if !s.files[i].damaged {
+			return s.files[i].id, true
+		}
+	}
+	return metadata.SnapshotID{}, false
+}
+
+func (s *snapshotFiles) hasDamaged(id metadata.SnapshotID) bool {
+	return slices.ContainsFunc(s.files, func(f snapshotFile) bool { return f.id == id && f.damaged })
+}
+
 // add takes a file that is whole and durable.
-func (s *snapshotFiles) add(id metadata.SnapshotID, size, timestampMs int64) {
+func (s *snapshotFiles) add(id metadata.SnapshotID, sums *blockSums, timestampMs int64) {
 	i, there := slices.BinarySearchFunc(s.files, id, func(f snapshotFile, id metadata.SnapshotID) int { return f.id.Compare(id) })
 	if !there {
-		s.files = slices.Insert(s.files, i, snapshotFile{id: id})
+		s.files = slices.Insert(s.files, i, snapshotFile{})
 	}
-	s.files[i].size, s.files[i].timestampMs = size, timestampMs
+	s.files[i] = snapshotFile{id: id, size: sums.size, timestampMs: timestampMs, sums: sums}
 }
 
 // remove removes the files that gone says, the oldest first.
@@ -190,60 +208,67 @@ func (s *snapshotFiles) forget(id metadata.SnapshotID) {
 	s.files = slices.DeleteFunc(s.files, func(f snapshotFile) bool { return f.id == id })
 }
 
-// load reads a whole snapshot.
-func (s *snapshotFiles) load(id metadata.SnapshotID) (*metadata.Image, metadata.SnapshotHeader, error) {
-	f, err := s.fs.OpenFile(filepath.Join(s.dir, id.FileName()), os.O_RDONLY, 0)
+// load reads a whole snapshot and looks at all its checksums.
+func (s *snapshotFiles) load(file *snapshotFile) (*metadata.Image, metadata.SnapshotHeader, error) {
+	f, err := s.fs.OpenFile(filepath.Join(s.dir, file.id.FileName()), os.O_RDONLY, 0)
 	if err != nil {
 		return nil, metadata.SnapshotHeader{}, err
 	}
 	defer f.Close()
-	size, err := f.Size()
-	if err != nil {
-		return nil, metadata.SnapshotHeader{}, err
-	}
-	r := metadata.NewSnapshotReader(id)
-	buf := make([]byte, scanBytes)
-	for at := int64(0); at < size; {
-		n := int(min(size-at, int64(len(buf))))
+	r := metadata.NewSnapshotReader(file.id)
+	sums := &blockSums{}
+	buf := make([]byte, min(file.size, scanBytes))
+	for at := int64(0); at < file.size; {
+		n := int(min(file.size-at, int64(len(buf))))
 		if got, err := f.ReadAt(buf[:n], at); got < n {
 			return nil, metadata.SnapshotHeader{}, fmt.Errorf("read %s at %d: %w", f.Name(), at, err)
 		}
 		if err := r.Append(buf[:n]); err != nil {
 			return nil, metadata.SnapshotHeader{}, err
 		}
+		_, _ = sums.Write(buf[:n]) // it takes everything
 		at += int64(n)
 	}
-	return r.Finish()
+	image, header, err := r.Finish()
+	if err == nil {
+		file.sums = sums
+	}
+	return image, header, err
 }
 
-// serve fills the answer to a FetchSnapshot.
-func (s *snapshotFiles) serve(now ident.Instant, r *raft.SnapshotRead) error {
+// serve fills the answer to a FetchSnapshot. The file it returns, if any, has turned out to be damaged, for the reason
+// that is returned beside it.
+func (s *snapshotFiles) serve(now ident.Instant, r *raft.SnapshotRead) (damaged *snapshotFile, why, err error) {
 	resp := r.Response
 	i := slices.IndexFunc(s.files, func(f snapshotFile) bool { return raftID(f.id) == resp.Snapshot })
-	if i < 0 {
+	if i < 0 || s.files[i].damaged {
 		resp.Code = raft.SnapshotNotFound
-		return nil
+		return nil, nil, nil
 	}
 	file := &s.files[i]
 	resp.Size = file.size
 	if resp.Position >= file.size {
 		resp.Code = raft.PositionOutOfRange
-		return nil
+		return nil, nil, nil
 	}
-	f, err := s.fs.OpenFile(filepath.Join(s.dir, file.id.FileName()), os.O_RDONLY, 0)
+	if file.sums == nil { // it is older than the one that was loaded at the start
+		if _, _, err = s.load(file); errors.Is(err, metadata.ErrSnapshot) || errors.Is(err, io.EOF) || errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("%w: %w", errDamaged, err)
+		}
+	}
+	if err == nil {
+		resp.Bytes, err = s.readChecked(file, resp.Position, int(min(int64(r.MaxBytes), file.size-resp.Position)))
+	}
+	if errors.Is(err, errDamaged) {
+		resp.Code, resp.Bytes = raft.SnapshotNotFound, nil
+		return file, err, nil
+	}
 	if err != nil {
-		return err
-	}
-	defer f.Close()
-	resp.Bytes = make([]byte, min(int64(r.MaxBytes), file.size-resp.Position))
-	if n, err := f.ReadAt(resp.Bytes, resp.Position); n < len(resp.Bytes) && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("read %s at %d: %w", f.Name(), resp.Position, err)
-	} else if n < len(resp.Bytes) {
-		return fmt.Errorf("%s has less than %d bytes: somebody cut it", f.Name(), file.size)
+		return nil, nil, err
 	}
 	file.readBy(r.Replica, now)
 	s.sent += int64(len(resp.Bytes))
-	return nil
+	return nil, nil, nil
 }
 
 // partial is a snapshot that is being fetched: its file, and the image as far as it is here. The bytes are checked as
@@ -252,9 +277,12 @@ type partial struct {
 	id     raft.SnapshotID
 	name   string
 	file   vfs.File
-	size   int64
+	sums   *blockSums
 	reader *metadata.SnapshotReader
 }
+
+// size is how much of it is here.
+func (p *partial) size() int64 { return p.sums.size }
 
 // begin starts the partial file anew.
 func (s *snapshotFiles) begin(id raft.SnapshotID) (*partial, error) {
@@ -263,7 +291,7 @@ func (s *snapshotFiles) begin(id raft.SnapshotID) (*partial, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &partial{id: id, name: name, file: f, reader: metadata.NewSnapshotReader(fileID(id))}, nil
+	return &partial{id: id, name: name, file: f, sums: &blockSums{}, reader: metadata.NewSnapshotReader(fileID(id))}, nil
 }
 
 // drop closes and removes a partial file.
@@ -293,7 +321,7 @@ func (s *snapshotFiles) finish(p *partial) (*metadata.Image, metadata.SnapshotHe
 	if err := s.publish(p.name, fileID(p.id)); err != nil {
 		return nil, header, err
 	}
-	s.add(fileID(p.id), p.size, header.LastContainedLogTimestamp)
+	s.add(fileID(p.id), p.sums, header.LastContainedLogTimestamp)
 	return image, header, nil
 }
 

@@ -54,7 +54,12 @@ func (n *Node) serveFetch(token uint64, m *FetchRequest) {
 	if r != nil {
 		n.dropParkedOf(m.Replica)
 	}
-	if id, wanted := n.snapshotFor(m.Offset, m.LastEpoch); wanted {
+	if n.needsSnapshot(m.Offset, m.LastEpoch) {
+		id, ok := n.log.WholeSnapshot()
+		if !ok { // the disk has damaged it; another one is being taken
+			n.reply(token, n.fetchError(OffsetOutOfRange))
+			return
+		}
 		resp := n.fetchResponse()
 		resp.Snapshot = &id
 		n.reply(token, resp)

@@ -173,7 +173,7 @@ func (n *Node) onFetchResponse(r Response) {
 			n.fetchFailed(fmt.Errorf("fetch from node %d at offset %d, epoch %d: error %d", from, offset, epoch, m.Code))
 		}
 		if m.Code == OffsetOutOfRange {
-			n.trouble = fmt.Errorf("the log of node %d starts at %d, beyond this node's end %d, and it offers no snapshot: it has lost one",
+			n.trouble = fmt.Errorf("the log of node %d starts at %d, beyond this node's end %d, and it offers no snapshot just now: it has lost one, and must take another",
 				from, m.LogStartOffset, offset)
 		}
 		return

@@ -14,6 +14,7 @@ import (
 
 // fakeLog holds one epoch per record; a "record" on the fake wire is one byte, its epoch.
 type fakeLog struct {
+	damaged   bool          // the snapshots
 	records   []ident.Epoch // from offset 0 on; those below start are what the snapshots tell
 	table     epoch.Table
 	start     ident.Offset
@@ -50,6 +51,13 @@ func (l *fakeLog) LatestSnapshot() (raft.SnapshotID, bool) {
 		return raft.SnapshotID{}, false
 	}
 	return l.snapshots[len(l.snapshots)-1].id, true
+}
+
+func (l *fakeLog) WholeSnapshot() (raft.SnapshotID, bool) {
+	if l.damaged {
+		return raft.SnapshotID{}, false
+	}
+	return l.LatestSnapshot()
 }
 
 // snapshot takes one of all records below end; with trim the log begins there afterwards.

@@ -7,25 +7,25 @@ import (
 	"github.com/highwater-io/highwater/pkg/ident"
 )
 
-// snapshotFor says whether a fetcher at this position needs a snapshot first, and which: the position lies below the
-// log's start, or at it with another epoch than the snapshot that ends there, or in an epoch of which the log holds
-// nothing any more; or the fetcher has nothing at all, and the snapshot is the shorter way (KIP-630, KAFKA-15078).
-func (n *Node) snapshotFor(offset ident.Offset, lastEpoch ident.Epoch) (SnapshotID, bool) {
-	latest, ok := n.log.LatestSnapshot()
+// needsSnapshot says whether a fetcher at this position needs a snapshot first: the position lies below the log's start,
+// or at it with another epoch than the snapshot that ends there, or in an epoch of which the log holds nothing any
+// more; or the fetcher has nothing at all, and a snapshot is the shorter way (KIP-630, KAFKA-15078).
+func (n *Node) needsSnapshot(offset ident.Offset, lastEpoch ident.Epoch) bool {
+	oldest, ok := n.log.OldestSnapshot()
 	if !ok {
-		return SnapshotID{}, false
+		return false
 	}
 	start := n.log.StartOffset()
-	if offset == 0 || offset < start {
-		return latest, true
+	if offset < start {
+		return true
+	}
+	if offset == 0 {
+		_, whole := n.log.WholeSnapshot()
+		return whole
 	}
 	// Epochs from before the log's start are known only by the snapshot that ends there. One that ends within the
 	// log says nothing that the log does not say better.
-	oldest, _ := n.log.OldestSnapshot()
-	if oldest.End <= start && (lastEpoch < oldest.Epoch || offset == start && lastEpoch != oldest.Epoch) {
-		return latest, true
-	}
-	return SnapshotID{}, false
+	return oldest.End <= start && (lastEpoch < oldest.Epoch || offset == start && lastEpoch != oldest.Epoch)
 }
 
 // onFetchSnapshot is the leader's side of a download. It counts as contact, since one that downloads does not fetch

@@ -57,6 +57,23 @@ func TestWhoNeedsASnapshotIsOfferedTheLatest(t *testing.T) {
 	}
 }
 
+// A damaged snapshot is offered to nobody, and still tells of which epoch the record before the log's start is.
+func TestDamagedSnapshotIsNotOfferedAndItsPositionNotForgotten(t *testing.T) {
+	log := trimmed(10, 12)
+	log.damaged = true
+	p, now := elected(t, config(1), log)
+	if r := p.ask(now, fetch(2, p.node.Epoch(), 9, 3)).(*raft.FetchResponse); r.Code != raft.OffsetOutOfRange || r.Snapshot != nil {
+		t.Fatalf("%+v", r)
+	}
+	if r := p.ask(now, fetch(2, p.node.Epoch(), 10, 3)).(*raft.FetchResponse); r.Code != raft.None || r.Snapshot != nil || r.Diverging != nil || len(r.Records) == 0 {
+		t.Fatalf("%+v", r)
+	}
+	log.damaged = false
+	if r := p.ask(now, fetch(2, p.node.Epoch(), 9, 3)).(*raft.FetchResponse); r.Snapshot == nil {
+		t.Fatalf("%+v", r)
+	}
+}
+
 // untrimmed has a snapshot beside a log that goes back to 0.
 func untrimmed() *fakeLog {
 	l := logOf(1, 1, 1, 1, 1)
