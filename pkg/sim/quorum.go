@@ -158,7 +158,7 @@ func (s *quorumSim) draw() {
 	}
 	s.net.Faults = faults
 	if s.w.Chance(400) {
-		s.fetchMaxBytes = 1 // one batch at a time
+		s.fetchMaxBytes = 100 // about one batch at a time, and small pieces of snapshots
 	}
 	if s.w.Chance(400) {
 		s.slowDisk = 50
