@@ -11,14 +11,22 @@ import (
 type Builder struct {
 	h       Header
 	records []byte
+	body    []byte // of the record that is being added
 }
 
 // NewBuilder starts a batch whose records all have one timestamp, in ms since 1970.
 func NewBuilder(base ident.Offset, epoch ident.Epoch, timestampMs int64) *Builder {
-	return &Builder{h: Header{
+	return new(Builder).Reset(base, epoch, timestampMs)
+}
+
+// Reset starts another batch, as NewBuilder does, in the same memory.
+func (b *Builder) Reset(base ident.Offset, epoch ident.Epoch, timestampMs int64) *Builder {
+	b.h = Header{
 		BaseOffset: base, LeaderEpoch: epoch, BaseTimestamp: timestampMs, MaxTimestamp: timestampMs,
 		ProducerID: -1, ProducerEpoch: -1, BaseSequence: -1,
-	}}
+	}
+	b.records = b.records[:0]
+	return b
 }
 
 // Producer makes the batch one of an idempotent producer; sequence is that of the first record.
@@ -40,7 +48,7 @@ func (b *Builder) Append(key, value []byte) *Builder {
 
 // AppendAt adds a record with a timestamp of its own and headers.
 func (b *Builder) AppendAt(timestampMs int64, key, value []byte, headers ...RecordHeader) *Builder {
-	body := append(make([]byte, 0, 32+len(key)+len(value)), 0)
+	body := append(b.body[:0], 0)
 	body = binary.AppendVarint(body, timestampMs-b.h.BaseTimestamp)
 	body = binary.AppendVarint(body, int64(b.h.NumRecords))
 	body = appendVarBytes(body, key)
@@ -53,6 +61,7 @@ func (b *Builder) AppendAt(timestampMs int64, key, value []byte, headers ...Reco
 	}
 	b.records = binary.AppendVarint(b.records, int64(len(body)))
 	b.records = append(b.records, body...)
+	b.body = body
 	if b.h.MaxTimestamp = max(b.h.MaxTimestamp, timestampMs); b.h.NumRecords == 0 {
 		b.h.MaxTimestamp = timestampMs
 	}
@@ -74,11 +83,15 @@ func (b *Builder) Size() int { return HeaderSize + len(b.records) }
 
 // Build returns the batch. A batch without records takes the offset of one, as an emptied batch of a
 // compacted log does.
-func (b *Builder) Build() []byte {
+func (b *Builder) Build() []byte { return b.AppendTo(make([]byte, 0, b.Size())) }
+
+// AppendTo appends what Build returns to dst.
+func (b *Builder) AppendTo(dst []byte) []byte {
 	h := b.h
 	h.Length = int32(HeaderSize - LogOverhead + len(b.records))
 	h.LastOffsetDelta = max(0, h.NumRecords-1)
-	out := make([]byte, HeaderSize, HeaderSize+len(b.records))
+	whole := append(append(dst, make([]byte, HeaderSize)...), b.records...)
+	out := whole[len(dst):]
 	be := binary.BigEndian
 	SetBaseOffset(out, h.BaseOffset)
 	be.PutUint32(out[posLength:], uint32(h.Length))
@@ -92,9 +105,8 @@ func (b *Builder) Build() []byte {
 	be.PutUint16(out[posProducerEpoch:], uint16(h.ProducerEpoch))
 	be.PutUint32(out[posBaseSequence:], uint32(h.BaseSequence))
 	be.PutUint32(out[posNumRecords:], uint32(h.NumRecords))
-	out = append(out, b.records...)
 	be.PutUint32(out[posCRC:], crc32.Checksum(out[posAttributes:], castagnoli))
-	return out
+	return whole
 }
 
 func appendVarBytes(dst, b []byte) []byte {

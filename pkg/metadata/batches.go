@@ -61,13 +61,18 @@ func ReadBatch(raw []byte) (Batch, error) {
 		return Batch{}, fmt.Errorf("%w: batch at offset %d of the metadata log has %d records for %d offsets",
 			batch.ErrCorrupt, h.BaseOffset, h.NumRecords, h.LastOffsetDelta+1)
 	}
+	if !h.IsControl() {
+		// The header's number is a claim, but a record takes at least a few bytes.
+		out.Records = make([]Record, 0, min(int(max(h.NumRecords, 0)), len(raw)/minRecordBytes))
+	}
+	var c coder
 	next := h.BaseOffset
 	for r, err := range batch.Records(raw) {
 		if err == nil && r.Offset != next {
 			err = fmt.Errorf("%w: record with offset %d where %d comes next", batch.ErrCorrupt, r.Offset, next)
 		}
 		if err == nil {
-			err = out.add(h.IsControl(), r)
+			err = out.add(&c, h.IsControl(), r)
 		}
 		if err != nil {
 			return Batch{}, fmt.Errorf("metadata log, offset %d: %w", next, err)
@@ -77,7 +82,10 @@ func ReadBatch(raw []byte) (Batch, error) {
 	return out, nil
 }
 
-func (b *Batch) add(control bool, r batch.Record) error {
+// minRecordBytes is what a metadata record takes in a batch at least.
+const minRecordBytes = 8
+
+func (b *Batch) add(c *coder, control bool, r batch.Record) error {
 	if control {
 		t, err := batch.ParseControlType(r.Key)
 		if err != nil {
@@ -89,7 +97,7 @@ func (b *Batch) add(control bool, r batch.Record) error {
 	if r.Key != nil || r.Value == nil {
 		return fmt.Errorf("%w: a record with a key or without a value", ErrMalformed)
 	}
-	record, err := Decode(r.Value)
+	record, err := c.decode(r.Value)
 	if err != nil {
 		return err
 	}

@@ -250,61 +250,67 @@ func (c *coder) since(first int16, set bool, field string) bool {
 	return false
 }
 
-// A tagged field that the code knows.
-type knownTag struct {
+// A tagged field of a struct R that the code knows. R's fields stand in a table of the package, so that coding allocates
+// nothing for them.
+type knownTag[R any] struct {
 	number uint32
-	first  int16  // the record version it came with
-	set    bool   // writing: differs from the default
-	name   string // for errors
-	body   func(*coder)
+	first  int16           // the record version it came with
+	set    func(r *R) bool // writing: differs from the default
+	name   string          // for errors
+	body   func(c *coder, r *R)
 }
 
-// tags codes the tagged fields that end every struct: the known ones, given in the order of their numbers, and
+// noTags codes the tagged fields of a struct of which none is known.
+func (c *coder) noTags(unknown *[]Tag) { tags[struct{}](c, nil, unknown, nil) }
+
+// tags codes the tagged fields that end every struct: the known ones of r, given in the order of their numbers, and
 // what else was found.
-func (c *coder) tags(unknown *[]Tag, known ...knownTag) {
+func tags[R any](c *coder, r *R, unknown *[]Tag, known []knownTag[R]) {
 	if c.writing {
-		c.writeTags(*unknown, known)
+		writeTags(c, r, *unknown, known)
 	} else {
-		c.readTags(unknown, known)
+		readTags(c, r, unknown, known)
 	}
 }
 
-func (c *coder) writeTags(unknown []Tag, known []knownTag) {
+func writeTags[R any](c *coder, r *R, unknown []Tag, known []knownTag[R]) {
 	count := uint32(len(unknown))
-	for _, k := range known {
-		if k.set && c.since(k.first, true, k.name) {
+	for i := range known {
+		if k := &known[i]; k.set(r) && c.since(k.first, true, k.name) {
 			count++
 		}
 	}
 	if c.uvarint(&count); count == 0 {
 		return
 	}
-	raw := func(number uint32, value []byte) {
-		n := uint32(len(value))
-		c.uvarint(&number)
-		c.uvarint(&n)
-		c.buf = append(c.buf, value...)
-	}
-	for _, k := range known {
+	for i := range known {
+		k := &known[i]
 		for len(unknown) > 0 && unknown[0].Number < k.number {
-			raw(unknown[0].Number, unknown[0].Value)
+			c.rawTag(unknown[0].Number, unknown[0].Value)
 			unknown = unknown[1:]
 		}
-		if !k.set {
+		if !k.set(r) {
 			continue
 		}
 		body := coder{writing: true, version: c.version}
-		if k.body(&body); body.err != nil && c.err == nil {
+		if k.body(&body, r); body.err != nil && c.err == nil {
 			c.err = body.err
 		}
-		raw(k.number, body.buf)
+		c.rawTag(k.number, body.buf)
 	}
 	for _, t := range unknown {
-		raw(t.Number, t.Value)
+		c.rawTag(t.Number, t.Value)
 	}
 }
 
-func (c *coder) readTags(unknown *[]Tag, known []knownTag) {
+func (c *coder) rawTag(number uint32, value []byte) {
+	n := uint32(len(value))
+	c.uvarint(&number)
+	c.uvarint(&n)
+	c.buf = append(c.buf, value...)
+}
+
+func readTags[R any](c *coder, r *R, unknown *[]Tag, known []knownTag[R]) {
 	var count uint32
 	c.uvarint(&count)
 	last := int64(-1)
@@ -326,14 +332,15 @@ func (c *coder) readTags(unknown *[]Tag, known []knownTag) {
 			return
 		}
 		value := c.take(int(size))
-		if !c.readKnownTag(known, number, value) && c.err == nil {
+		if !readKnownTag(c, r, known, number, value) && c.err == nil {
 			*unknown = append(*unknown, Tag{Number: number, Value: append([]byte{}, value...)})
 		}
 	}
 }
 
-func (c *coder) readKnownTag(known []knownTag, number uint32, value []byte) bool {
-	for _, k := range known {
+func readKnownTag[R any](c *coder, r *R, known []knownTag[R], number uint32, value []byte) bool {
+	for i := range known {
+		k := &known[i]
 		if k.number != number {
 			continue
 		}
@@ -342,7 +349,7 @@ func (c *coder) readKnownTag(known []knownTag, number uint32, value []byte) bool
 			return false
 		}
 		body := coder{buf: value, version: c.version}
-		k.body(&body)
+		k.body(&body, r)
 		if body.err == nil && len(body.buf) > 0 {
 			body.fail("%d bytes too many", len(body.buf))
 		}

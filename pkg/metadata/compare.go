@@ -50,7 +50,7 @@ func (d *Delta) compareTopic(old, t *Topic) {
 	for index, p := range t.Partitions() {
 		id := ident.TopicPartition{Topic: t.ID, Index: index}
 		if old != nil {
-			if before, ok := old.Partition(index); ok && (before == p || sameRecord(before.record(id, Pinned), p.record(id, Pinned))) {
+			if before, ok := old.Partition(index); ok && (before == p || before.equal(p)) {
 				continue
 			}
 		}

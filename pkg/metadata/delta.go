@@ -22,6 +22,9 @@ type Delta struct {
 	configs      map[ConfigResource]struct{}
 	features     map[string]struct{}
 	otherChanges bool
+
+	// filling: the delta loads a snapshot, and says nothing of what changed; see loading.
+	filling bool
 }
 
 // NewDelta begins a delta on top of base.
@@ -38,6 +41,30 @@ func NewDelta(base *Image) *Delta {
 	}
 }
 
+// loading begins a delta that takes the records of a snapshot. What comes by the hundred thousand is written in place
+// until Image is called, the records' lists become the image's, and no list of changes is kept: a load takes little more
+// memory than the image that comes of it.
+func loading() *Delta {
+	d := NewDelta(empty)
+	d.filling = true
+	d.next.topics = toFill[ident.UUID, *Topic](ident.UUID.Compare)
+	d.next.topicIDs = toFill[string, ident.UUID](cmp.Compare[string])
+	d.next.configs = toFill[ConfigResource, Config](ConfigResource.Compare)
+	return d
+}
+
+// freeze ends the filling.
+func (d *Delta) freeze() {
+	if !d.filling {
+		return
+	}
+	d.filling = false
+	for t := range d.next.topics.values() {
+		t.partitions = t.partitions.frozen()
+	}
+	d.next.topics, d.next.topicIDs, d.next.configs = d.next.topics.frozen(), d.next.topicIDs.frozen(), d.next.configs.frozen()
+}
+
 // ErrReplay is wrapped by Replay's errors: the record doesn't fit the image, so either the log or the code that
 // wrote it is wrong. A node must not go on with it (KIP-631).
 var ErrReplay = errors.New("metadata record does not fit the image")
@@ -51,6 +78,7 @@ func (d *Delta) Base() *Image { return d.base }
 
 // Image returns the image with all replayed records, as of the given position. The delta may go on after it.
 func (d *Delta) Image(lastOffset ident.Offset, lastEpoch ident.Epoch) *Image {
+	d.freeze()
 	next := d.next
 	next.offset, next.epoch = lastOffset, lastEpoch
 	return &next
@@ -121,7 +149,9 @@ func (d *Delta) Replay(record Record) error {
 }
 
 func (d *Delta) setConfig(resource ConfigResource, key string, value *string) {
-	d.configs[resource] = struct{}{}
+	if !d.filling {
+		d.configs[resource] = struct{}{}
+	}
 	config, _ := d.next.configs.get(resource)
 	if config = config.with(key, value); config.Len() == 0 {
 		d.next.configs = d.next.configs.delete(resource)

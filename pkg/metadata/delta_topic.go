@@ -1,6 +1,7 @@
 package metadata
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/highwater-io/highwater/pkg/ident"
@@ -14,16 +15,28 @@ func (d *Delta) createTopic(r *TopicRecord) error {
 		return misfit("topic %q is created with id %s, which topic %q has", r.Name, r.TopicID, t.Name)
 	}
 	d.next.topicIDs = d.next.topicIDs.set(r.Name, r.TopicID)
-	d.putTopic(&Topic{Name: r.Name, ID: r.TopicID, partitions: ordered[int32, *Partition]()})
+	t := &Topic{Name: r.Name, ID: r.TopicID}
+	if d.filling {
+		t.partitions = toFill[int32, *Partition](cmp.Compare[int32])
+	} else {
+		t.partitions = ordered[int32, *Partition]()
+	}
+	d.putTopic(t)
 	return nil
 }
 
 func (d *Delta) putTopic(t *Topic) {
-	d.topics[t.ID] = struct{}{}
+	if !d.filling {
+		d.topics[t.ID] = struct{}{}
+	}
 	d.next.topics = d.next.topics.set(t.ID, t)
 }
 
 func (d *Delta) putPartition(t *Topic, index int32, p *Partition) {
+	if d.filling {
+		t.partitions.set(index, p)
+		return
+	}
 	d.partitions[ident.TopicPartition{Topic: t.ID, Index: index}] = struct{}{}
 	d.putTopic(t.with(index, p))
 }
@@ -40,13 +53,20 @@ func (d *Delta) setPartition(r *PartitionRecord) error {
 	if err != nil {
 		return err
 	}
+	if !d.filling {
+		directories = slices.Clone(directories)
+	}
 	if r.LeaderRecoveryState != Recovered && r.LeaderRecoveryState != Recovering {
 		return misfit("partition %d of topic %q: unknown leader recovery state %d", r.PartitionID, t.Name, r.LeaderRecoveryState)
 	}
+	list := clone
+	if d.filling {
+		list = orNil
+	}
 	d.putPartition(t, r.PartitionID, &Partition{
-		Replicas: clone(r.Replicas), Directories: directories, ISR: clone(r.ISR),
-		Adding: clone(r.AddingReplicas), Removing: clone(r.RemovingReplicas),
-		ELR: clone(r.EligibleLeaderReplicas), LastKnownELR: clone(r.LastKnownELR),
+		Replicas: list(r.Replicas), Directories: directories, ISR: list(r.ISR),
+		Adding: list(r.AddingReplicas), Removing: list(r.RemovingReplicas),
+		ELR: list(r.EligibleLeaderReplicas), LastKnownELR: list(r.LastKnownELR),
 		Leader: r.Leader, LeaderEpoch: r.LeaderEpoch, PartitionEpoch: r.PartitionEpoch, RecoveryState: r.LeaderRecoveryState,
 	})
 	return nil
@@ -88,7 +108,7 @@ func (p *Partition) Apply(r *PartitionChangeRecord) (*Partition, error) {
 		if err != nil {
 			return nil, err
 		}
-		next.Directories = directories
+		next.Directories = slices.Clone(directories)
 	case r.Replicas != nil:
 		next.Directories = carryDirectories(p, next.Replicas)
 	}
@@ -128,7 +148,7 @@ func carryDirectories(old *Partition, replicas []ident.NodeID) []ident.UUID {
 	return out
 }
 
-// directoriesFor returns one directory per replica; records of before KIP-858 have none, which is Kafka's
+// directoriesFor returns one directory per replica, without a copy of those that the record has; records of before KIP-858 have none, which is Kafka's
 // MIGRATING, the zero uuid.
 func directoriesFor(directories []ident.UUID, replicas []ident.NodeID) ([]ident.UUID, error) {
 	if len(directories) == 0 {
@@ -140,14 +160,16 @@ func directoriesFor(directories []ident.UUID, replicas []ident.NodeID) ([]ident.
 	if len(directories) != len(replicas) {
 		return nil, misfit("%d directories for %d replicas", len(directories), len(replicas))
 	}
-	return slices.Clone(directories), nil
+	return directories, nil
 }
 
-func clone(ids []ident.NodeID) []ident.NodeID {
+func clone(ids []ident.NodeID) []ident.NodeID { return slices.Clone(orNil(ids)) }
+
+func orNil(ids []ident.NodeID) []ident.NodeID {
 	if len(ids) == 0 {
 		return nil
 	}
-	return slices.Clone(ids)
+	return ids
 }
 
 func (d *Delta) removeTopic(r *RemoveTopicRecord) error {

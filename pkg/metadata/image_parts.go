@@ -100,6 +100,15 @@ func (p *Partition) Directory(replica ident.NodeID) (ident.UUID, bool) {
 // Reassigning says whether replicas are being added or removed.
 func (p *Partition) Reassigning() bool { return len(p.Adding) > 0 || len(p.Removing) > 0 }
 
+// equal says whether both say the same.
+func (p *Partition) equal(other *Partition) bool {
+	return p.Leader == other.Leader && p.LeaderEpoch == other.LeaderEpoch && p.PartitionEpoch == other.PartitionEpoch &&
+		p.RecoveryState == other.RecoveryState && slices.Equal(p.Replicas, other.Replicas) &&
+		slices.Equal(p.Directories, other.Directories) && slices.Equal(p.ISR, other.ISR) &&
+		slices.Equal(p.Adding, other.Adding) && slices.Equal(p.Removing, other.Removing) &&
+		slices.Equal(p.ELR, other.ELR) && slices.Equal(p.LastKnownELR, other.LastKnownELR)
+}
+
 // ConfigResource is what a config is set for.
 type ConfigResource struct {
 	Type int8 // ResourceTopic, ResourceBroker, ...

@@ -10,10 +10,14 @@ import (
 // Records goes through the records that make this image out of an empty one, in an order that depends on what the
 // image says alone: metadata.version first, so that a reader knows the level before anything else, and then as
 // Kafka's snapshots have it.
-func (im *Image) Records() iter.Seq[Record] {
+func (im *Image) Records() iter.Seq[Record] { return im.records(false) }
+
+// records is Records. passing says that whoever takes a record is done with it before the next: those that there are
+// by the hundred thousand are then the same struct again and again.
+func (im *Image) records(passing bool) iter.Seq[Record] {
 	return func(yield func(Record) bool) {
 		for _, part := range []iter.Seq[Record]{
-			im.featureRecords(), im.brokerRecords(), im.topicRecords(), im.configRecords(), im.quotaRecords(), im.securityRecords(),
+			im.featureRecords(), im.brokerRecords(), im.topicRecords(passing), im.configRecords(passing), im.quotaRecords(), im.securityRecords(),
 		} {
 			for r := range part {
 				if !yield(r) {
@@ -72,15 +76,24 @@ func (c *Controller) record() *RegisterControllerRecord {
 		EndPoints: c.Endpoints, Features: c.Features}
 }
 
-func (im *Image) topicRecords() iter.Seq[Record] {
+func (im *Image) topicRecords(passing bool) iter.Seq[Record] {
 	level := im.Level()
 	return func(yield func(Record) bool) {
+		topic, partition := new(TopicRecord), new(PartitionRecord)
 		for t := range im.Topics() {
-			if !yield(&TopicRecord{Name: t.Name, TopicID: t.ID}) {
+			if !passing {
+				topic = new(TopicRecord)
+			}
+			*topic = TopicRecord{Name: t.Name, TopicID: t.ID}
+			if !yield(topic) {
 				return
 			}
 			for index, p := range t.partitions.all() {
-				if !yield(p.record(ident.TopicPartition{Topic: t.ID, Index: index}, level)) {
+				if !passing {
+					partition = new(PartitionRecord)
+				}
+				*partition = p.record(ident.TopicPartition{Topic: t.ID, Index: index}, level)
+				if !yield(partition) {
 					return
 				}
 			}
@@ -88,8 +101,8 @@ func (im *Image) topicRecords() iter.Seq[Record] {
 	}
 }
 
-func (p *Partition) record(id ident.TopicPartition, level Level) *PartitionRecord {
-	r := &PartitionRecord{Version: level.VersionOf(TypePartition), PartitionID: id.Index, TopicID: id.Topic, Replicas: p.Replicas,
+func (p *Partition) record(id ident.TopicPartition, level Level) PartitionRecord {
+	r := PartitionRecord{Version: level.VersionOf(TypePartition), PartitionID: id.Index, TopicID: id.Topic, Replicas: p.Replicas,
 		ISR: p.ISR, RemovingReplicas: p.Removing, AddingReplicas: p.Adding, Leader: p.Leader, LeaderRecoveryState: p.RecoveryState,
 		LeaderEpoch: p.LeaderEpoch, PartitionEpoch: p.PartitionEpoch, Directories: p.Directories,
 		EligibleLeaderReplicas: p.ELR, LastKnownELR: p.LastKnownELR}
@@ -105,11 +118,17 @@ func (p *Partition) record(id ident.TopicPartition, level Level) *PartitionRecor
 	return r
 }
 
-func (im *Image) configRecords() iter.Seq[Record] {
+func (im *Image) configRecords(passing bool) iter.Seq[Record] {
 	return func(yield func(Record) bool) {
+		r, v := new(ConfigRecord), new(string)
 		for resource, config := range im.configs.all() {
 			for key, value := range config.All() {
-				if !yield(&ConfigRecord{ResourceType: resource.Type, ResourceName: resource.Name, Name: key, Value: &value}) {
+				if !passing {
+					r, v = new(ConfigRecord), new(string)
+				}
+				*v = value
+				*r = ConfigRecord{ResourceType: resource.Type, ResourceName: resource.Name, Name: key, Value: v}
+				if !yield(r) {
 					return
 				}
 			}

@@ -180,18 +180,6 @@ func TestCompareFindsWhatADeltaOfTheRecordsFinds(t *testing.T) {
 	})
 }
 
-func TestCompareSkipsWhatIsShared(t *testing.T) {
-	before := bigImage(t, 10)
-	after := shrink(t, before, ident.UUID{1, 0, 5})
-	d := Compare(before, after)
-	if got := d.ChangedPartitions(); len(got) != 1 || got[0] != (ident.TopicPartition{Topic: ident.UUID{1, 0, 5}, Index: 7}) {
-		t.Errorf("changed partitions: %v", got)
-	}
-	if Compare(after, after).Changed() {
-		t.Error("an image differs from itself")
-	}
-}
-
 func keysOf(c Config) func(func(string) bool) {
 	return func(yield func(string) bool) {
 		for k, v := range c.All() {

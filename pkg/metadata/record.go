@@ -134,17 +134,23 @@ func Encode(dst []byte, r Record) []byte {
 
 // TryEncode is Encode with an error in place of the panic. On an error dst is returned as it was.
 func TryEncode(dst []byte, r Record) ([]byte, error) {
+	var c coder
+	return c.encode(dst, r)
+}
+
+// encode is TryEncode. One coder may do it again and again, without allocating.
+func (c *coder) encode(dst []byte, r Record) ([]byte, error) {
 	recordType := r.RecordType()
 	s := &schemas[recordType]
 	if v := r.RecordVersion(); v < 0 || v > s.maxVersion {
 		return dst, fmt.Errorf("%s version %d: this build writes versions 0 to %d", s.name, v, s.maxVersion)
 	}
-	c := coder{buf: dst, writing: true, version: r.RecordVersion()}
+	*c = coder{buf: dst, writing: true, version: r.RecordVersion()}
 	frame, t, v := frameVersion, uint32(recordType), uint32(c.version)
 	c.uvarint(&frame)
 	c.uvarint(&t)
 	c.uvarint(&v)
-	if r.code(&c); c.err != nil {
+	if r.code(c); c.err != nil {
 		return dst, fmt.Errorf("%s version %d: %w", s.name, c.version, c.err)
 	}
 	return c.buf, nil
@@ -153,7 +159,13 @@ func TryEncode(dst []byte, r Record) ([]byte, error) {
 // Decode reads the value of a record of the metadata log. The result shares no memory with b. The error is an
 // *UnsupportedError for a type or version that is not known, else it wraps ErrMalformed.
 func Decode(b []byte) (Record, error) {
-	c := coder{buf: b}
+	var c coder
+	return c.decode(b)
+}
+
+// decode is Decode. One coder may do it again and again.
+func (c *coder) decode(b []byte) (Record, error) {
+	*c = coder{buf: b}
 	var frame, recordType, version uint32
 	c.uvarint(&frame)
 	if c.err == nil && frame != frameVersion {
@@ -171,7 +183,7 @@ func Decode(b []byte) (Record, error) {
 	r := s.make()
 	r.setVersion(int16(version))
 	c.version = int16(version)
-	if r.code(&c); c.err == nil && len(c.buf) > 0 {
+	if r.code(c); c.err == nil && len(c.buf) > 0 {
 		c.fail("%d bytes follow the end of the record", len(c.buf))
 	}
 	if c.err != nil {

@@ -16,7 +16,7 @@ func (e *Endpoint) code(c *coder) {
 	c.string(&e.Host)
 	code16(c, &e.Port)
 	code16(c, &e.SecurityProtocol)
-	c.tags(&e.UnknownTags)
+	c.noTags(&e.UnknownTags)
 }
 
 // SupportedFeature is a range of levels of a feature that a node can run at.
@@ -31,7 +31,7 @@ func (f *SupportedFeature) code(c *coder) {
 	c.string(&f.Name)
 	code16(c, &f.MinSupportedVersion)
 	code16(c, &f.MaxSupportedVersion)
-	c.tags(&f.UnknownTags)
+	c.noTags(&f.UnknownTags)
 }
 
 // The least bytes that one of them takes, for bounding what an array's length may claim.
@@ -78,7 +78,11 @@ func (r *RegisterBrokerRecord) code(c *coder) {
 	if c.since(1, r.InControlledShutdown, "InControlledShutdown") {
 		c.bool(&r.InControlledShutdown)
 	}
-	c.tags(&r.UnknownTags, knownTag{0, 3, len(r.LogDirs) > 0, "LogDirs", func(c *coder) { c.uuids(&r.LogDirs, false) }})
+	tags(c, r, &r.UnknownTags, registerBrokerTags)
+}
+
+var registerBrokerTags = []knownTag[RegisterBrokerRecord]{
+	{0, 3, func(r *RegisterBrokerRecord) bool { return len(r.LogDirs) > 0 }, "LogDirs", func(c *coder, r *RegisterBrokerRecord) { c.uuids(&r.LogDirs, false) }},
 }
 
 // UnregisterBrokerRecord (type 1) forgets a broker.
@@ -99,7 +103,7 @@ func (r *UnregisterBrokerRecord) setVersion(v int16)   { r.Version = v }
 func (r *UnregisterBrokerRecord) code(c *coder) {
 	code32(c, &r.BrokerID)
 	code64(c, &r.BrokerEpoch)
-	c.tags(&r.UnknownTags)
+	c.noTags(&r.UnknownTags)
 }
 
 // FenceBrokerRecord (type 7) is the old way to fence a broker; BrokerRegistrationChangeRecord took its place with
@@ -121,7 +125,7 @@ func (r *FenceBrokerRecord) setVersion(v int16)   { r.Version = v }
 func (r *FenceBrokerRecord) code(c *coder) {
 	code32(c, &r.ID)
 	code64(c, &r.Epoch)
-	c.tags(&r.UnknownTags)
+	c.noTags(&r.UnknownTags)
 }
 
 // UnfenceBrokerRecord (type 8) is the old way to unfence a broker.
@@ -142,7 +146,7 @@ func (r *UnfenceBrokerRecord) setVersion(v int16)   { r.Version = v }
 func (r *UnfenceBrokerRecord) code(c *coder) {
 	code32(c, &r.ID)
 	code64(c, &r.Epoch)
-	c.tags(&r.UnknownTags)
+	c.noTags(&r.UnknownTags)
 }
 
 // What BrokerRegistrationChangeRecord's Fenced and InControlledShutdown say.
@@ -176,10 +180,13 @@ func (r *BrokerRegistrationChangeRecord) setVersion(v int16)   { r.Version = v }
 func (r *BrokerRegistrationChangeRecord) code(c *coder) {
 	code32(c, &r.BrokerID)
 	code64(c, &r.BrokerEpoch)
-	c.tags(&r.UnknownTags,
-		knownTag{0, 0, r.Fenced != 0, "Fenced", func(c *coder) { code8(c, &r.Fenced) }},
-		knownTag{1, 1, r.InControlledShutdown != 0, "InControlledShutdown", func(c *coder) { code8(c, &r.InControlledShutdown) }},
-		knownTag{2, 2, len(r.LogDirs) > 0, "LogDirs", func(c *coder) { c.uuids(&r.LogDirs, false) }})
+	tags(c, r, &r.UnknownTags, brokerRegistrationChangeTags)
+}
+
+var brokerRegistrationChangeTags = []knownTag[BrokerRegistrationChangeRecord]{
+	{0, 0, func(r *BrokerRegistrationChangeRecord) bool { return r.Fenced != 0 }, "Fenced", func(c *coder, r *BrokerRegistrationChangeRecord) { code8(c, &r.Fenced) }},
+	{1, 1, func(r *BrokerRegistrationChangeRecord) bool { return r.InControlledShutdown != 0 }, "InControlledShutdown", func(c *coder, r *BrokerRegistrationChangeRecord) { code8(c, &r.InControlledShutdown) }},
+	{2, 2, func(r *BrokerRegistrationChangeRecord) bool { return len(r.LogDirs) > 0 }, "LogDirs", func(c *coder, r *BrokerRegistrationChangeRecord) { c.uuids(&r.LogDirs, false) }},
 }
 
 // RegisterControllerRecord (type 27) makes a controller's listeners and features known (KIP-919).
@@ -206,5 +213,5 @@ func (r *RegisterControllerRecord) code(c *coder) {
 	c.bool(&r.ZkMigrationReady)
 	array(c, &r.EndPoints, minEndpointSize, false, func(c *coder, e *Endpoint) { e.code(c) })
 	array(c, &r.Features, minFeatureSize, false, func(c *coder, f *SupportedFeature) { f.code(c) })
-	c.tags(&r.UnknownTags)
+	c.noTags(&r.UnknownTags)
 }

@@ -32,7 +32,7 @@ func (r *ConfigRecord) code(c *coder) {
 	c.string(&r.ResourceName)
 	c.string(&r.Name)
 	c.nullableString(&r.Value)
-	c.tags(&r.UnknownTags)
+	c.noTags(&r.UnknownTags)
 }
 
 // The features whose levels stand in the metadata log as records. kraft.version has a control record of its own.
@@ -62,7 +62,7 @@ func (r *FeatureLevelRecord) setVersion(v int16)   { r.Version = v }
 func (r *FeatureLevelRecord) code(c *coder) {
 	c.string(&r.Name)
 	code16(c, &r.FeatureLevel)
-	c.tags(&r.UnknownTags)
+	c.noTags(&r.UnknownTags)
 }
 
 // ProducerIDsRecord (type 15) says that all producer ids below NextProducerID are given out.
@@ -85,7 +85,7 @@ func (r *ProducerIDsRecord) code(c *coder) {
 	code32(c, &r.BrokerID)
 	code64(c, &r.BrokerEpoch)
 	code64(c, &r.NextProducerID)
-	c.tags(&r.UnknownTags)
+	c.noTags(&r.UnknownTags)
 }
 
 // NoOpRecord (type 20) says nothing; it moves the log on while nothing happens (KIP-835).
@@ -102,7 +102,7 @@ func (r *NoOpRecord) RecordVersion() int16 { return r.Version }
 func (r *NoOpRecord) setVersion(v int16)   { r.Version = v }
 
 func (r *NoOpRecord) code(c *coder) {
-	c.tags(&r.UnknownTags)
+	c.noTags(&r.UnknownTags)
 }
 
 // ZkMigrationStateRecord (type 21) is left from the days of ZooKeeper and still read.
@@ -121,7 +121,7 @@ func (r *ZkMigrationStateRecord) setVersion(v int16)   { r.Version = v }
 
 func (r *ZkMigrationStateRecord) code(c *coder) {
 	code8(c, &r.ZkMigrationState)
-	c.tags(&r.UnknownTags)
+	c.noTags(&r.UnknownTags)
 }
 
 // BeginTransactionRecord (type 23) begins a metadata transaction (KIP-868): what follows counts only from its end on.
@@ -139,7 +139,11 @@ func (r *BeginTransactionRecord) RecordVersion() int16 { return r.Version }
 func (r *BeginTransactionRecord) setVersion(v int16)   { r.Version = v }
 
 func (r *BeginTransactionRecord) code(c *coder) {
-	c.tags(&r.UnknownTags, knownTag{0, 0, r.Name != nil, "Name", func(c *coder) { c.nullableString(&r.Name) }})
+	tags(c, r, &r.UnknownTags, beginTransactionTags)
+}
+
+var beginTransactionTags = []knownTag[BeginTransactionRecord]{
+	{0, 0, func(r *BeginTransactionRecord) bool { return r.Name != nil }, "Name", func(c *coder, r *BeginTransactionRecord) { c.nullableString(&r.Name) }},
 }
 
 // EndTransactionRecord (type 24) makes what the running transaction holds count.
@@ -156,7 +160,7 @@ func (r *EndTransactionRecord) RecordVersion() int16 { return r.Version }
 func (r *EndTransactionRecord) setVersion(v int16)   { r.Version = v }
 
 func (r *EndTransactionRecord) code(c *coder) {
-	c.tags(&r.UnknownTags)
+	c.noTags(&r.UnknownTags)
 }
 
 // AbortTransactionRecord (type 25) drops what the running transaction holds.
@@ -174,5 +178,9 @@ func (r *AbortTransactionRecord) RecordVersion() int16 { return r.Version }
 func (r *AbortTransactionRecord) setVersion(v int16)   { r.Version = v }
 
 func (r *AbortTransactionRecord) code(c *coder) {
-	c.tags(&r.UnknownTags, knownTag{0, 0, r.Reason != nil, "Reason", func(c *coder) { c.nullableString(&r.Reason) }})
+	tags(c, r, &r.UnknownTags, abortTransactionTags)
+}
+
+var abortTransactionTags = []knownTag[AbortTransactionRecord]{
+	{0, 0, func(r *AbortTransactionRecord) bool { return r.Reason != nil }, "Reason", func(c *coder, r *AbortTransactionRecord) { c.nullableString(&r.Reason) }},
 }

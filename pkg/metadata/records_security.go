@@ -30,7 +30,7 @@ func (r *DelegationTokenRecord) code(c *coder) {
 	code64(c, &r.MaxTimestamp)
 	code64(c, &r.ExpirationTimestamp)
 	c.string(&r.TokenID)
-	c.tags(&r.UnknownTags)
+	c.noTags(&r.UnknownTags)
 }
 
 // RemoveDelegationTokenRecord (type 26) forgets a delegation token.
@@ -49,7 +49,7 @@ func (r *RemoveDelegationTokenRecord) setVersion(v int16)   { r.Version = v }
 
 func (r *RemoveDelegationTokenRecord) code(c *coder) {
 	c.string(&r.TokenID)
-	c.tags(&r.UnknownTags)
+	c.noTags(&r.UnknownTags)
 }
 
 // UserScramCredentialRecord (type 11) sets what a user authenticates against (KIP-900).
@@ -78,7 +78,7 @@ func (r *UserScramCredentialRecord) code(c *coder) {
 	c.bytes(&r.StoredKey)
 	c.bytes(&r.ServerKey)
 	code32(c, &r.Iterations)
-	c.tags(&r.UnknownTags)
+	c.noTags(&r.UnknownTags)
 }
 
 // RemoveUserScramCredentialRecord (type 22) removes a credential.
@@ -99,7 +99,7 @@ func (r *RemoveUserScramCredentialRecord) setVersion(v int16)   { r.Version = v 
 func (r *RemoveUserScramCredentialRecord) code(c *coder) {
 	c.string(&r.Name)
 	code8(c, &r.Mechanism)
-	c.tags(&r.UnknownTags)
+	c.noTags(&r.UnknownTags)
 }
 
 // AccessControlEntryRecord (type 18) adds an ACL; the numbers are those of Kafka's admin protocol.
@@ -132,7 +132,7 @@ func (r *AccessControlEntryRecord) code(c *coder) {
 	c.string(&r.Host)
 	code8(c, &r.Operation)
 	code8(c, &r.PermissionType)
-	c.tags(&r.UnknownTags)
+	c.noTags(&r.UnknownTags)
 }
 
 // RemoveAccessControlEntryRecord (type 19) removes an ACL.
@@ -151,7 +151,7 @@ func (r *RemoveAccessControlEntryRecord) setVersion(v int16)   { r.Version = v }
 
 func (r *RemoveAccessControlEntryRecord) code(c *coder) {
 	c.uuid(&r.ID)
-	c.tags(&r.UnknownTags)
+	c.noTags(&r.UnknownTags)
 }
 
 // QuotaEntity is one part of what a quota is for: a user, a client id or an ip. A nil name is the default for all.
@@ -166,7 +166,7 @@ const minQuotaEntitySize = 3
 func (e *QuotaEntity) code(c *coder) {
 	c.string(&e.EntityType)
 	c.nullableString(&e.EntityName)
-	c.tags(&e.UnknownTags)
+	c.noTags(&e.UnknownTags)
 }
 
 // ClientQuotaRecord (type 14) sets or removes a quota of clients (KIP-546).
@@ -191,5 +191,5 @@ func (r *ClientQuotaRecord) code(c *coder) {
 	c.string(&r.Key)
 	c.float64(&r.Value)
 	c.bool(&r.Remove)
-	c.tags(&r.UnknownTags)
+	c.noTags(&r.UnknownTags)
 }

@@ -20,7 +20,7 @@ func (r *TopicRecord) setVersion(v int16)   { r.Version = v }
 func (r *TopicRecord) code(c *coder) {
 	c.string(&r.Name)
 	c.uuid(&r.TopicID)
-	c.tags(&r.UnknownTags)
+	c.noTags(&r.UnknownTags)
 }
 
 // PartitionRecord (type 3) creates a partition, or replaces all that is known of it. Version 1 added Directories
@@ -70,10 +70,13 @@ func (r *PartitionRecord) code(c *coder) {
 	if c.since(1, len(r.Directories) > 0, "Directories") {
 		c.uuids(&r.Directories, false)
 	}
-	c.tags(&r.UnknownTags,
-		knownTag{0, 0, r.LeaderRecoveryState != Recovered, "LeaderRecoveryState", func(c *coder) { code8(c, &r.LeaderRecoveryState) }},
-		knownTag{1, 2, r.EligibleLeaderReplicas != nil, "EligibleLeaderReplicas", func(c *coder) { c.nodeIDs(&r.EligibleLeaderReplicas, true) }},
-		knownTag{2, 2, r.LastKnownELR != nil, "LastKnownELR", func(c *coder) { c.nodeIDs(&r.LastKnownELR, true) }})
+	tags(c, r, &r.UnknownTags, partitionTags)
+}
+
+var partitionTags = []knownTag[PartitionRecord]{
+	{0, 0, func(r *PartitionRecord) bool { return r.LeaderRecoveryState != Recovered }, "LeaderRecoveryState", func(c *coder, r *PartitionRecord) { code8(c, &r.LeaderRecoveryState) }},
+	{1, 2, func(r *PartitionRecord) bool { return r.EligibleLeaderReplicas != nil }, "EligibleLeaderReplicas", func(c *coder, r *PartitionRecord) { c.nodeIDs(&r.EligibleLeaderReplicas, true) }},
+	{2, 2, func(r *PartitionRecord) bool { return r.LastKnownELR != nil }, "LastKnownELR", func(c *coder, r *PartitionRecord) { c.nodeIDs(&r.LastKnownELR, true) }},
 }
 
 // NoLeaderChange in a PartitionChangeRecord leaves the leader and its epoch as they are.
@@ -113,16 +116,19 @@ func (r *PartitionChangeRecord) setVersion(v int16)   { r.Version = v }
 func (r *PartitionChangeRecord) code(c *coder) {
 	code32(c, &r.PartitionID)
 	c.uuid(&r.TopicID)
-	c.tags(&r.UnknownTags,
-		knownTag{0, 0, r.ISR != nil, "ISR", func(c *coder) { c.nodeIDs(&r.ISR, true) }},
-		knownTag{1, 0, r.Leader != NoLeaderChange, "Leader", func(c *coder) { code32(c, &r.Leader) }},
-		knownTag{2, 0, r.Replicas != nil, "Replicas", func(c *coder) { c.nodeIDs(&r.Replicas, true) }},
-		knownTag{3, 0, r.RemovingReplicas != nil, "RemovingReplicas", func(c *coder) { c.nodeIDs(&r.RemovingReplicas, true) }},
-		knownTag{4, 0, r.AddingReplicas != nil, "AddingReplicas", func(c *coder) { c.nodeIDs(&r.AddingReplicas, true) }},
-		knownTag{5, 0, r.LeaderRecoveryState != NoLeaderRecoveryChanged, "LeaderRecoveryState", func(c *coder) { code8(c, &r.LeaderRecoveryState) }},
-		knownTag{6, 2, r.EligibleLeaderReplicas != nil, "EligibleLeaderReplicas", func(c *coder) { c.nodeIDs(&r.EligibleLeaderReplicas, true) }},
-		knownTag{7, 2, r.LastKnownELR != nil, "LastKnownELR", func(c *coder) { c.nodeIDs(&r.LastKnownELR, true) }},
-		knownTag{8, 1, r.Directories != nil, "Directories", func(c *coder) { c.uuids(&r.Directories, true) }})
+	tags(c, r, &r.UnknownTags, partitionChangeTags)
+}
+
+var partitionChangeTags = []knownTag[PartitionChangeRecord]{
+	{0, 0, func(r *PartitionChangeRecord) bool { return r.ISR != nil }, "ISR", func(c *coder, r *PartitionChangeRecord) { c.nodeIDs(&r.ISR, true) }},
+	{1, 0, func(r *PartitionChangeRecord) bool { return r.Leader != NoLeaderChange }, "Leader", func(c *coder, r *PartitionChangeRecord) { code32(c, &r.Leader) }},
+	{2, 0, func(r *PartitionChangeRecord) bool { return r.Replicas != nil }, "Replicas", func(c *coder, r *PartitionChangeRecord) { c.nodeIDs(&r.Replicas, true) }},
+	{3, 0, func(r *PartitionChangeRecord) bool { return r.RemovingReplicas != nil }, "RemovingReplicas", func(c *coder, r *PartitionChangeRecord) { c.nodeIDs(&r.RemovingReplicas, true) }},
+	{4, 0, func(r *PartitionChangeRecord) bool { return r.AddingReplicas != nil }, "AddingReplicas", func(c *coder, r *PartitionChangeRecord) { c.nodeIDs(&r.AddingReplicas, true) }},
+	{5, 0, func(r *PartitionChangeRecord) bool { return r.LeaderRecoveryState != NoLeaderRecoveryChanged }, "LeaderRecoveryState", func(c *coder, r *PartitionChangeRecord) { code8(c, &r.LeaderRecoveryState) }},
+	{6, 2, func(r *PartitionChangeRecord) bool { return r.EligibleLeaderReplicas != nil }, "EligibleLeaderReplicas", func(c *coder, r *PartitionChangeRecord) { c.nodeIDs(&r.EligibleLeaderReplicas, true) }},
+	{7, 2, func(r *PartitionChangeRecord) bool { return r.LastKnownELR != nil }, "LastKnownELR", func(c *coder, r *PartitionChangeRecord) { c.nodeIDs(&r.LastKnownELR, true) }},
+	{8, 1, func(r *PartitionChangeRecord) bool { return r.Directories != nil }, "Directories", func(c *coder, r *PartitionChangeRecord) { c.uuids(&r.Directories, true) }},
 }
 
 // RemoveTopicRecord (type 9) deletes a topic with its partitions and its configs.
@@ -141,7 +147,7 @@ func (r *RemoveTopicRecord) setVersion(v int16)   { r.Version = v }
 
 func (r *RemoveTopicRecord) code(c *coder) {
 	c.uuid(&r.TopicID)
-	c.tags(&r.UnknownTags)
+	c.noTags(&r.UnknownTags)
 }
 
 // ClearELRRecord (type 28) empties the eligible leader replicas of a topic's partitions, or of all topics when
@@ -161,5 +167,5 @@ func (r *ClearELRRecord) setVersion(v int16)   { r.Version = v }
 
 func (r *ClearELRRecord) code(c *coder) {
 	c.string(&r.TopicName)
-	c.tags(&r.UnknownTags)
+	c.noTags(&r.UnknownTags)
 }

@@ -77,14 +77,14 @@ const (
 // WriteSnapshot writes image as a snapshot, whose id is image.SnapshotID(). The same image and header give the
 // same bytes.
 func WriteSnapshot(w io.Writer, image *Image, h SnapshotHeader) error {
-	return writeSnapshot(w, image.SnapshotID(), image.Records(), h)
+	return writeSnapshot(w, image.SnapshotID(), image.records(true), h)
 }
 
 // AppendSnapshot appends to dst what WriteSnapshot writes.
 func AppendSnapshot(dst []byte, image *Image, h SnapshotHeader) []byte {
 	out := (*appender)(&dst)
 	// An appender fails never, so neither does this.
-	_ = writeSnapshot(out, image.SnapshotID(), image.Records(), h)
+	_ = writeSnapshot(out, image.SnapshotID(), image.records(true), h)
 	return dst
 }
 
@@ -110,43 +110,51 @@ func (a *appender) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
+// writeSnapshot is done with each of the records before it takes the next. What it holds is one batch.
 func writeSnapshot(w io.Writer, id SnapshotID, records iter.Seq[Record], h SnapshotHeader) error {
 	timestamp := h.LastContainedLogTimestamp
 	next := ident.Offset(0)
-	write := func(b *batch.Builder) error {
+	b := batch.NewBuilder(0, id.Epoch, timestamp)
+	var out []byte
+	// write writes the batch, unless it is empty, and begins the next.
+	write := func() error {
 		if b.Len() == 0 {
 			return nil
 		}
 		next += ident.Offset(b.Len())
-		_, err := w.Write(b.Build())
+		out = b.AppendTo(out[:0])
+		b.Reset(next, id.Epoch, timestamp)
+		_, err := w.Write(out)
 		return err
 	}
-	start := func() *batch.Builder { return batch.NewBuilder(next, id.Epoch, timestamp) }
 
-	b := start().AppendControl(batch.SnapshotHeaderType, batch.SnapshotHeader{LastContainedLogTimestamp: timestamp}.Encode())
+	b.AppendControl(batch.SnapshotHeaderType, batch.SnapshotHeader{LastContainedLogTimestamp: timestamp}.Encode())
 	if h.KRaftVersion > 0 {
 		b.AppendControl(batch.KRaftVersionType, batch.KRaftVersion{KRaftVersion: h.KRaftVersion}.Encode())
 		if h.Voters != nil {
 			b.AppendControl(batch.VotersType, h.Voters.Encode())
 		}
 	}
-	if err := write(b); err != nil {
+	if err := write(); err != nil {
 		return err
 	}
-	b = start()
+	var c coder
 	var value []byte
+	var err error
 	for r := range records {
-		value = Encode(value[:0], r)
+		if value, err = c.encode(value[:0], r); err != nil {
+			panic(err) // as Encode
+		}
 		if b.Len() > 0 && (b.Len() >= maxSnapshotBatchRecords || b.Size()+len(value) > maxSnapshotBatchBytes) {
-			if err := write(b); err != nil {
+			if err := write(); err != nil {
 				return err
 			}
-			b = start()
 		}
 		b.Append(nil, value)
 	}
-	if err := write(b); err != nil {
+	if err := write(); err != nil {
 		return err
 	}
-	return write(start().AppendControl(batch.SnapshotFooterType, batch.SnapshotFooter{}.Encode()))
+	b.AppendControl(batch.SnapshotFooterType, batch.SnapshotFooter{}.Encode())
+	return write()
 }

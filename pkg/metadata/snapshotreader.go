@@ -47,7 +47,7 @@ const maxSnapshotBatch = 64 << 20
 
 // NewSnapshotReader begins to read the snapshot of this id.
 func NewSnapshotReader(id SnapshotID) *SnapshotReader {
-	return &SnapshotReader{id: id, delta: NewDelta(empty)}
+	return &SnapshotReader{id: id, delta: loading()}
 }
 
 // Append takes the next bytes. After an error, which wraps ErrSnapshot, the reader is of no use.
