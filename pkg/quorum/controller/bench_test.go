@@ -6,6 +6,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/highwater-io/highwater/internal/bigcluster"
 	"github.com/highwater-io/highwater/pkg/ident"
 )
 
@@ -50,5 +51,20 @@ func BenchmarkBecomeLeader(b *testing.B) {
 			b.Fatal(err)
 		}
 		h.c.Tick(h.now)
+	}
+}
+
+func BenchmarkNewIndex(b *testing.B) {
+	for _, s := range bigcluster.Shapes {
+		image, err := s.Image(1<<20, 1)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Run(s.String(), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				newIndex(image)
+			}
+		})
 	}
 }
