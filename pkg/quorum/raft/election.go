@@ -117,7 +117,7 @@ func (n *Node) onVoteResponse(c *call, m *VoteResponse) {
 }
 
 // tally counts the votes. A candidate that lost waits its time-out out (KAFKA-18345), one that lost a
-// pre-vote goes back to where it came from at once.
+// pre-vote, as soon as those who are left can't make it a majority, goes back to where it came from at once.
 func (n *Node) tally() {
 	yes, no := 1, 0
 	for _, c := range n.calls {
@@ -132,7 +132,7 @@ func (n *Node) tally() {
 	switch {
 	case n.role == Prospective && yes >= majority:
 		n.becomeCandidate(n.vote.Epoch + 1)
-	case n.role == Prospective && no >= majority:
+	case n.role == Prospective && no > len(n.Voters())-majority:
 		n.preVoteLost()
 	case n.role == Candidate && yes >= majority:
 		n.becomeLeader()

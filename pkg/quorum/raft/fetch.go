@@ -41,7 +41,7 @@ func (n *Node) onFetch(token uint64, m *FetchRequest) {
 		n.reply(token, n.fetchError(FencedLeaderEpoch))
 	case m.Epoch > n.vote.Epoch:
 		n.reply(token, n.fetchError(UnknownLeaderEpoch))
-	case m.Offset < 0 || m.LastEpoch < 0 || m.MaxBytes < 0 || m.Replica.ID == n.cfg.Self.ID:
+	case m.Offset < 0 || m.LastEpoch < 0 || m.LastEpoch > m.Epoch || m.MaxBytes < 0 || m.MaxWait < 0 || m.Replica.ID == n.cfg.Self.ID:
 		n.reply(token, n.fetchError(InvalidRequest))
 	default:
 		n.serveFetch(token, m)

@@ -186,6 +186,7 @@ type peer struct {
 	sends   []raft.Send
 	hw      []ident.Offset
 	leading []raft.EpochStart
+	led     ident.Epoch // the last of leading, whatever starts came between
 	leaders []raft.Leadership
 	fatal   error
 	// note gets a line for what is worth telling.
@@ -252,6 +253,8 @@ func (p *peer) step(now ident.Instant, ev raft.Event) {
 	}
 	if d := p.node.NextDeadline(); d <= now && p.fatal == nil {
 		p.t.Fatalf("node %d: after a step at %d the next deadline is %d: a loop would spin", p.id, now, d)
+	} else if d == ident.Never && p.fatal == nil && p.node.IsVoter() && p.node.Role() != raft.Leader {
+		p.t.Fatalf("node %d: a voter that is %s has no timer: it would never stand (seaweedfs#6067)", p.id, p.node.Role())
 	}
 }
 
@@ -321,8 +324,14 @@ func (p *peer) perform(out *raft.Effects) (done []raft.Event) {
 	if out.HighWatermark != nil {
 		p.hw = append(p.hw, *out.HighWatermark)
 	}
-	if out.Leading != nil {
-		p.leading = append(p.leading, *out.Leading)
+	if l := out.Leading; l != nil {
+		// The state machine may be told once all before the epoch and its start are committed, and once only (KAFKA-17333).
+		if l.Epoch <= p.led || p.node.Role() != raft.Leader || l.Epoch != p.node.Epoch() || p.node.HighWatermark() <= l.Start {
+			p.t.Fatalf("node %d: told of its leadership %+v as %s of epoch %d, high watermark %d, told before of epoch %d",
+				p.id, *l, p.node.Role(), p.node.Epoch(), p.node.HighWatermark(), p.led)
+		}
+		p.led = l.Epoch
+		p.leading = append(p.leading, *l)
 	}
 	if out.Leadership != nil {
 		p.leaders = append(p.leaders, *out.Leadership)

@@ -129,7 +129,8 @@ func TestFetchIsRefusedWithKafkasCode(t *testing.T) {
 		{"longer in an epoch than the leader", fetch(2, last, 9, 2), raft.None, &raft.EpochEnd{Epoch: 2, End: 3}},
 		{"epoch the leader never saw", fetch(2, last, 4, 3), raft.None, &raft.EpochEnd{Epoch: 2, End: 3}},
 		{"beyond the leader's end", fetch(2, last, 99, last), raft.None, &raft.EpochEnd{Epoch: last, End: p.log.EndOffset()}},
-		{"epoch of the future", fetch(2, last, 2, last+9), raft.None, &raft.EpochEnd{Epoch: last, End: p.log.EndOffset()}},
+		{"record of an epoch after its own", fetch(2, last, 2, last+9), raft.InvalidRequest, nil},
+		{"negative wait", waitNegative(last), raft.InvalidRequest, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p.t = t
@@ -142,6 +143,12 @@ func TestFetchIsRefusedWithKafkasCode(t *testing.T) {
 			}
 		})
 	}
+}
+
+func waitNegative(e ident.Epoch) *raft.FetchRequest {
+	m := fetch(2, e, 0, 0)
+	m.MaxWait = -1
+	return m
 }
 
 func TestFetchBelowTheLogStartGetsAClearError(t *testing.T) {
