@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/highwater-io/highwater/pkg/ident"
@@ -15,6 +16,8 @@ const keptFacts = 4096
 // factStream keeps the newest facts and wakes readers that wait for the next one.
 type factStream struct {
 	incarnation ident.UUID
+	// onAcknowledged is told up to which number the reader has written down what it read, nil where nobody asks.
+	onAcknowledged func(upTo int64) error
 
 	mu    sync.Mutex
 	facts []nodefact.Fact
@@ -26,19 +29,57 @@ func newFactStream(incarnation ident.UUID) *factStream {
 	return &factStream{incarnation: incarnation, next: 1, grown: make(chan struct{})}
 }
 
-// add numbers the fact and wakes all who wait.
-func (s *factStream) add(f nodefact.Fact) {
+// add numbers the fact, which it returns, and wakes all who wait.
+func (s *factStream) add(f nodefact.Fact) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f.Seq = s.next
 	s.next++
-	if len(s.facts) == keptFacts {
-		copy(s.facts, s.facts[1:])
-		s.facts = s.facts[:keptFacts-1]
+	s.facts = slices.DeleteFunc(s.facts, func(old nodefact.Fact) bool { return replaces(&f, &old) })
+	if len(s.facts) >= keptFacts {
+		if oldest := slices.IndexFunc(s.facts, func(old nodefact.Fact) bool { return !held(&old) }); oldest >= 0 {
+			s.facts = slices.Delete(s.facts, oldest, oldest+1)
+		}
 	}
 	s.facts = append(s.facts, f)
 	close(s.grown)
 	s.grown = make(chan struct{})
+	return f.Seq
+}
+
+// replaces says whether nobody needs an older fact any more who reads a newer one.
+func replaces(f, old *nodefact.Fact) bool {
+	switch f.Kind {
+	case nodefact.SnapshotInstallProgress, nodefact.SnapshotInstalled:
+		return old.Kind == nodefact.SnapshotInstallProgress && old.Install == f.Install
+	case nodefact.MetadataCurrent, nodefact.MetadataBehind:
+		return old.Kind == nodefact.MetadataCurrent || old.Kind == nodefact.MetadataBehind
+	}
+	return false
+}
+
+// held says whether a fact is kept however many came since: whoever told it drops it, or another one replaces it.
+func held(f *nodefact.Fact) bool {
+	switch f.Kind {
+	case nodefact.SnapshotInstallStarted, nodefact.SnapshotInstalled, nodefact.MetadataCurrent, nodefact.MetadataBehind:
+		return true
+	}
+	return false
+}
+
+// drop takes facts out.
+func (s *factStream) drop(gone func(*nodefact.Fact) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.facts = slices.DeleteFunc(s.facts, func(f nodefact.Fact) bool { return gone(&f) })
+}
+
+// acknowledge notes that the reader has written down what it read of this incarnation up to a number.
+func (s *factStream) acknowledge(upTo int64) error {
+	if s.onAcknowledged == nil {
+		return nil
+	}
+	return s.onAcknowledged(upTo)
 }
 
 // after returns the facts with numbers above seq, waiting for the first of them until ctx ends.

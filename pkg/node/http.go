@@ -18,7 +18,8 @@ import (
 // maxFactWait bounds how long one request for facts may wait.
 const maxFactWait = 30 * time.Second
 
-// httpServer serves probes, metrics and the fact stream. It has no authority over anything: all of it reads.
+// httpServer serves probes, metrics and the fact stream. It has no authority over anything: all of it reads, but for
+// the acknowledgement of facts, which drops what was kept to be told.
 type httpServer struct {
 	server *http.Server
 }
@@ -32,6 +33,7 @@ func newHTTPServer(livez, readyz ready, facts *factStream, registry *prometheus.
 	mux.HandleFunc("GET /readyz", probe(readyz))
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /facts", func(w http.ResponseWriter, r *http.Request) { serveFacts(w, r, facts) })
+	mux.HandleFunc("POST /facts/acknowledged", func(w http.ResponseWriter, r *http.Request) { acknowledgeFacts(w, r, facts) })
 	return &httpServer{server: &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}}
 }
 
@@ -86,4 +88,29 @@ func serveFacts(w http.ResponseWriter, r *http.Request, facts *factStream) {
 	defer cancel()
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(facts.after(ctx, after))
+}
+
+// acknowledgeFacts answers POST /facts/acknowledged?incarnation=ID&upto=SEQ: the reader has written down what it read of
+// this incarnation, up to that number, and need not be told again. 409 says that this is another incarnation, which
+// tells what there is by numbers of its own.
+func acknowledgeFacts(w http.ResponseWriter, r *http.Request, facts *factStream) {
+	incarnation, err := ident.ParseUUID(r.FormValue("incarnation"))
+	if err != nil {
+		http.Error(w, "incarnation: want the uuid that came with the facts", http.StatusBadRequest)
+		return
+	}
+	upTo, err := strconv.ParseInt(r.FormValue("upto"), 10, 64)
+	if err != nil || upTo < 0 {
+		http.Error(w, "upto: want the number of the last fact that was written down, 0 or more", http.StatusBadRequest)
+		return
+	}
+	if incarnation != facts.incarnation {
+		http.Error(w, fmt.Sprintf("this is incarnation %s", facts.incarnation), http.StatusConflict)
+		return
+	}
+	if err := facts.acknowledge(upTo); err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
 }

@@ -51,7 +51,7 @@ func (c quorumCollector) Collect(out chan<- prometheus.Metric) {
 	gauge(descMetadataCommitted, float64(max(committed, ident.UnknownOffset)))
 	gauge(descMetadataBytes, float64(size))
 	gauge(descMetadataSnapshots, float64(snapshots.Count))
-	gauge(descMetadataSnapshotEnd, float64(snapshots.LatestEnd))
+	gauge(descMetadataSnapshotEnd, float64(snapshots.Latest.EndOffset))
 	gauge(descMetadataSnapshotLen, float64(snapshots.LatestBytes))
 	active := 0.0
 	if install.Active {

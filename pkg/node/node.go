@@ -41,6 +41,7 @@ type Node struct {
 	broker      *broker         // of a data node
 	publisher   *publisher
 	snapshotter *snapshotter
+	installs    *installs
 
 	servers []*wire.Server
 	running sync.WaitGroup
@@ -76,6 +77,9 @@ func (n *Node) open() error {
 		SoftwareName: "highwater-node", SoftwareVersion: softwareVersion(),
 	}
 	n.controllers = newControllerChannel(&wire.Pool{Dialer: n.dialer}, n.cfg.Timing.RequestTimeout)
+	if n.installs, err = openInstalls(n, time.Now()); err != nil {
+		return err
+	}
 	if n.quorum, err = openQuorum(n); err != nil {
 		return err
 	}
@@ -105,7 +109,7 @@ func (n *Node) open() error {
 func (n *Node) installing() bool {
 	install := n.quorum.install()
 	applied, _ := n.publisher.image().Position()
-	return install.Active || applied+1 < install.Target
+	return install.Active || applied+1 < max(install.Target, n.installs.target())
 }
 
 // applyHostTable lets the local runtime's table override where the listeners bind and what they advertise.
@@ -166,6 +170,7 @@ func (n *Node) serve(ctx context.Context) (err error) {
 	}
 	n.running.Go(func() { n.publisher.run(loops) })
 	n.running.Go(func() { n.snapshotter.run(loops) })
+	n.running.Go(func() { n.installs.run(loops, n) })
 	if n.broker != nil {
 		n.broker.start(loops, &n.running)
 		n.running.Go(func() { n.publisher.runBroker(loops) })

@@ -121,6 +121,9 @@ func (p *publisher) hand(highWatermark ident.Offset) {
 		return
 	}
 	p.latest.Store(image)
+	if n.installs.underWay() {
+		n.installs.wake()
+	}
 	if n.broker != nil {
 		p.mu.Lock()
 		p.changes = append(p.changes, change{delta, image})

@@ -32,6 +32,8 @@ type quorum struct {
 	output    exec.QuorumOutput
 	nextToken uint64
 	waiting   map[uint64]func(raft.Message)
+	// installing: a snapshot was on its way here when the executor was last looked at.
+	installing bool
 
 	committed atomic.Int64 // the high watermark
 	// snapshotWanted: the disk has damaged the last snapshot, and there is none in its place yet.
@@ -162,14 +164,23 @@ func (q *quorum) settle(err error) {
 	}
 	flush := q.exec.FlushWanted()
 	q.snapshotWanted.Store(q.exec.SnapshotWanted())
+	install := q.installing
+	q.installing = q.exec.Core().Install().Active
+	install = install || q.installing
 	q.mu.Unlock()
 
 	if changed {
 		q.node.logger.Info("quorum leadership", "leader", out.Leadership.Leader, "epoch", out.Leadership.Epoch)
 	}
 	if err != nil {
+		if q.node.metadataDir.offline() != nil {
+			q.node.installs.diskFailed(time.Now(), err)
+		}
 		q.node.stop(err)
 		return
+	}
+	if install {
+		q.node.installs.wake()
 	}
 	if flush {
 		wakeUp(q.flushKick)

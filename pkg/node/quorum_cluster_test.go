@@ -3,6 +3,7 @@ package node
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/highwater-io/highwater/internal/testscale"
 	"github.com/highwater-io/highwater/pkg/ident"
+	"github.com/highwater-io/highwater/pkg/nodefact"
 	"github.com/highwater-io/highwater/pkg/quorum/raft"
 	"github.com/highwater-io/highwater/pkg/quorum/raft/rpc"
 	"github.com/highwater-io/highwater/pkg/wire"
@@ -96,6 +98,10 @@ func TestNodesThatWereAwayInstallASnapshot(t *testing.T) {
 		c.wantMetric(id, "highwater_metadata_snapshots_installed_total", 1)
 		c.wantMetric(id, "highwater_metadata_snapshot_installing", 0)
 	}
+	installs := map[ident.NodeID]ident.UUID{}
+	for _, id := range []ident.NodeID{away, 1} {
+		installs[id] = c.installTold(id)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), testscale.Duration(30*time.Second))
 	defer cancel()
 	for range 2 {
@@ -112,7 +118,71 @@ func TestNodesThatWereAwayInstallASnapshot(t *testing.T) {
 		for id := range c.nodes {
 			c.wantMetric(id, "highwater_metadata_snapshots_installed_total", 0)
 		}
+		// What nobody has acknowledged is told again, as what it was.
+		for id, install := range installs {
+			if again := c.installTold(id); again != install {
+				t.Fatalf("node %d tells of install %s after a restart, it was %s", id, again, install)
+			}
+		}
 	}
+	page := c.facts(away)
+	resp, err := http.Post(fmt.Sprintf("http://%s/facts/acknowledged?incarnation=%s&upto=%d", c.nodes[away].config.HTTPListener,
+		page.Incarnation, page.Facts[len(page.Facts)-1].Seq), "", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusNoContent {
+		t.Fatal(resp.Status)
+	}
+	if err := c.stop(away); err != nil {
+		t.Fatal(err)
+	}
+	c.start(away)
+	c.waitReady(away)
+	for _, f := range c.facts(away).Facts {
+		if !f.Install.IsZero() {
+			t.Fatalf("told again although it was acknowledged: %+v", f)
+		}
+	}
+}
+
+// facts reads what a node has to tell.
+func (c *testCluster) facts(id ident.NodeID) nodefact.Page {
+	c.t.Helper()
+	resp, err := http.Get("http://" + c.nodes[id].config.HTTPListener + "/facts")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var page nodefact.Page
+	if err := json.NewDecoder(resp.Body).Decode(&page); err != nil {
+		c.t.Fatal(err)
+	}
+	return page
+}
+
+// installTold waits until a node tells of exactly one install, whole, and that it follows the metadata again.
+func (c *testCluster) installTold(id ident.NodeID) ident.UUID {
+	c.t.Helper()
+	var install ident.UUID
+	c.eventually(fmt.Sprintf("node %d tells of its install", id), func() error {
+		count := map[string]int{}
+		for _, f := range c.facts(id).Facts {
+			count[f.Kind]++
+			if f.Kind == nodefact.SnapshotInstallStarted {
+				install = f.Install
+			}
+			if f.Kind == nodefact.SnapshotInstalled && (f.Install != install || f.Bytes == 0 || f.SnapshotID == "") {
+				return fmt.Errorf("%+v after the start of %s", f, install)
+			}
+		}
+		if count[nodefact.SnapshotInstallStarted] != 1 || count[nodefact.SnapshotInstalled] != 1 || count[nodefact.MetadataCurrent] != 1 {
+			return fmt.Errorf("told %v", count)
+		}
+		return nil
+	})
+	return install
 }
 
 // changeVoters asks a voter for a change of the voters.

@@ -41,8 +41,9 @@ func (l quorumLog) WholeSnapshot() (raft.SnapshotID, bool) {
 
 // SnapshotStats are what metrics show of a node's snapshots.
 type SnapshotStats struct {
-	Count       int
-	LatestEnd   ident.Offset
+	Count int
+	// Latest names the newest one, zero when there is none.
+	Latest      metadata.SnapshotID
 	LatestBytes int64
 	// Installed and SentBytes count since the start.
 	Installed, SentBytes int64
@@ -53,7 +54,7 @@ func (q *Quorum) Snapshots() SnapshotStats {
 	s := SnapshotStats{Count: len(q.snapshots.files), Installed: q.installed, SentBytes: q.snapshots.sent}
 	if s.Count > 0 {
 		latest := q.snapshots.files[s.Count-1]
-		s.LatestEnd, s.LatestBytes = latest.id.EndOffset, latest.size
+		s.Latest, s.LatestBytes = latest.id, latest.size
 	}
 	return s
 }

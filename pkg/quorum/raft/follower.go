@@ -185,6 +185,7 @@ func (n *Node) onFetchResponse(r Response) {
 		return
 	}
 	n.heardLeader()
+	n.leaderHighWatermark = m.HighWatermark
 	switch {
 	case m.Diverging != nil:
 		n.onDiverging(*m.Diverging)

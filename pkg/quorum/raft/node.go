@@ -31,13 +31,15 @@ type Node struct {
 	// For Follower.
 	fetchDeadline     ident.Instant
 	fetchedFromLeader bool
-	leaderResigned    bool
-	fetch             fetcher
-	download          *download
-	install           Install
-	installed         bool // in the step before
-	update            call // tells the leader where this voter is reached
-	trouble           error
+	// leaderHighWatermark is what the leader's last answer said.
+	leaderHighWatermark ident.Offset
+	leaderResigned      bool
+	fetch               fetcher
+	download            *download
+	install             Install
+	installed           bool // in the step before
+	update              call // tells the leader where this voter is reached
+	trouble             error
 
 	// For Leader.
 	lead   *leadership
@@ -427,6 +429,12 @@ func (n *Node) endpointsOf(id ident.NodeID) []Endpoint {
 
 // Endpoints is where to reach a node: the leader at what it last said, a voter at what the voter set says.
 func (n *Node) Endpoints(id ident.NodeID) []Endpoint { return n.endpointsOf(id) }
+
+// Follows says whether this node leads, or follows its leader and knows as committed all that the leader last said is.
+func (n *Node) Follows() bool {
+	return n.role == Leader || n.role == Follower && n.fetchedFromLeader && n.trouble == nil &&
+		n.leaderHighWatermark >= 0 && n.highWatermark >= n.leaderHighWatermark
+}
 
 // Trouble is why this node can't follow its leader just now, nil when it can or there is none.
 func (n *Node) Trouble() error { return n.trouble }
