@@ -55,7 +55,7 @@ func openQuorum(n *Node) (*quorum, error) {
 			return nil, err
 		}
 	}
-	config := raft.Config{Self: self, ClusterID: n.cfg.Shared.ClusterID.String(), Seed: uint64(n.incarnation[0])<<32 | uint64(uint32(n.cfg.NodeID))}
+	config := raft.Config{Self: self, ClusterID: n.cfg.Shared.ClusterID.String(), Bootstrap: voters, Seed: uint64(n.incarnation[0])<<32 | uint64(uint32(n.cfg.NodeID))}
 	if n.cfg.Voter {
 		endpoint, err := controllerEndpoint(n.cfg.AdvertisedController)
 		if err != nil {

@@ -15,6 +15,9 @@ type Config struct {
 	ClusterID string
 	// Endpoints are where the other nodes reach this one; a leader tells them (BeginQuorumEpoch v1).
 	Endpoints []Endpoint
+	// Bootstrap is where to look for the leader besides the voters that the log names: these may have moved, or be
+	// others by now, since this node last heard of them. Only ids and endpoints count.
+	Bootstrap VoterSet
 
 	// ElectionTimeout bounds one round of an election: each is drawn from [T, 2T), so that two candidates
 	// seldom meet twice. It is also the longest wait after EndQuorumEpoch.

@@ -9,7 +9,7 @@ import (
 // fetcher is the one fetch that a follower or a node in search of the leader has under way.
 type fetcher struct {
 	correlation uint64 // 0 when there is none
-	to          ident.NodeID
+	to          target
 	epoch       ident.Epoch
 	offset      ident.Offset
 	sentAt      ident.Instant
@@ -25,10 +25,11 @@ type fetcher struct {
 	truncating bool
 	// storing: a piece of a snapshot is on its way to the disk, or the whole is being installed.
 	storing bool
-	// askOther: the last fetch failed; a node that may not stand asks somebody else in between (KAFKA-17030,
-	// KAFKA-19354), rotation says whom.
+	// askOther: the last fetch from the leader failed, so the next one goes elsewhere (target.go).
 	askOther bool
 	rotation int
+	// detour is where the leader was reached when it was not where it says it is.
+	detour []Endpoint
 }
 
 // fetchDue is when maybeFetch has something to do.
@@ -58,29 +59,12 @@ func (n *Node) fetchBlocked() bool {
 	return n.flushed < n.log.EndOffset()
 }
 
-// fetchTarget is the leader, or, while none is known or an observer can't reach it, each voter in turn.
-func (n *Node) fetchTarget() (ident.NodeID, bool) {
-	if n.role == Follower && (n.IsVoter() || !n.fetch.askOther) {
-		return n.vote.Leader, true
-	}
-	var others []ident.NodeID
-	for _, v := range n.Voters() {
-		if v.Key.ID != n.cfg.Self.ID && (n.role != Follower || v.Key.ID != n.vote.Leader) {
-			others = append(others, v.Key.ID)
-		}
-	}
-	if len(others) == 0 {
-		return n.vote.Leader, n.role == Follower
-	}
-	return others[n.fetch.rotation%len(others)], true
-}
-
 func (n *Node) maybeFetch() {
 	f := &n.fetch
 	if f.correlation != 0 && n.now >= f.deadline {
 		f.correlation = 0
 		n.askForLess()
-		n.fetchFailed(fmt.Errorf("node %d has not answered a fetch within %v", f.to, n.cfg.FetchMaxWait+n.cfg.RequestTimeout))
+		n.fetchLost(fmt.Errorf("node %d has not answered a fetch within %v", f.to.id, n.cfg.FetchMaxWait+n.cfg.RequestTimeout))
 	}
 	if f.correlation != 0 || n.fetchBlocked() || n.now < f.retryAt {
 		return
@@ -89,18 +73,18 @@ func (n *Node) maybeFetch() {
 	if !ok {
 		return
 	}
-	if n.role != Follower || to != n.vote.Leader {
+	if to.other {
 		f.rotation++
 	}
 	f.to, f.epoch, f.offset = to, n.vote.Epoch, n.log.EndOffset()
 	f.sentAt, f.deadline = n.now, n.now.Add(n.cfg.FetchMaxWait+n.cfg.RequestTimeout)
-	if n.download != nil && n.role == Follower && to == n.vote.Leader {
+	if n.download != nil && n.role == Follower && to.id == n.vote.Leader {
 		f.asked = n.pieceBytes(n.cfg.SnapshotChunkBytes)
-		f.correlation = n.send(to, n.fetchSnapshotRequest())
+		f.correlation = n.sendTo(to.endpoints, to.id, n.fetchSnapshotRequest())
 		return
 	}
 	f.asked = n.pieceBytes(n.cfg.FetchMaxBytes)
-	f.correlation = n.send(to, &FetchRequest{
+	f.correlation = n.sendTo(to.endpoints, to.id, &FetchRequest{
 		ClusterID:     n.cfg.ClusterID,
 		Replica:       n.cfg.Self,
 		Epoch:         f.epoch,
@@ -144,7 +128,13 @@ func (n *Node) askForMore() {
 func (n *Node) fetchFailed(why error) {
 	n.trouble = why
 	n.fetch.retryAt = n.retryAt()
-	n.fetch.askOther = n.role == Follower && n.fetch.to == n.vote.Leader
+	n.fetch.askOther = n.role == Follower && n.fetch.to.id == n.vote.Leader && !n.fetch.to.other
+}
+
+// fetchLost is fetchFailed for one that got no answer.
+func (n *Node) fetchLost(why error) {
+	n.fetchFailed(why)
+	n.fetch.detour = nil
 }
 
 func (n *Node) onFetchResponse(r Response) {
@@ -152,11 +142,11 @@ func (n *Node) onFetchResponse(r Response) {
 	f.correlation = 0
 	if r.Err != nil {
 		n.askForLess()
-		n.fetchFailed(fmt.Errorf("fetch from node %d: %w", r.From, r.Err))
+		n.fetchLost(fmt.Errorf("fetch from node %d: %w", r.From, r.Err))
 		return
 	}
 	n.askForMore()
-	epoch, offset, from := f.epoch, f.offset, f.to
+	epoch, offset, from := f.epoch, f.offset, f.to.id
 	if m, ok := r.Msg.(*FetchSnapshotResponse); ok {
 		n.onFetchSnapshotResponse(m, from, epoch)
 		return
@@ -204,6 +194,9 @@ func (n *Node) heardLeader() {
 	n.fetchedFromLeader, n.leaderResigned = true, false
 	n.fetchDeadline = n.now.Add(n.fetchTimeout())
 	n.fetch.askOther = false
+	if n.fetch.to.other {
+		n.fetch.detour = n.fetch.to.endpoints
+	}
 	n.trouble = nil
 }
 

@@ -413,22 +413,10 @@ func (n *Node) Leadership() Leadership {
 	l := Leadership{Leader: ident.NoNode, Epoch: n.vote.Epoch}
 	if n.role == Leader || n.role == Follower {
 		l.Leader = n.vote.Leader
-		l.Endpoints = n.endpointsOf(l.Leader)
+		l.Endpoints = n.Endpoints(l.Leader)
 	}
 	return l
 }
-
-// endpointsOf returns what the leader said of itself, else what the voter set says.
-func (n *Node) endpointsOf(id ident.NodeID) []Endpoint {
-	if id == n.vote.Leader && len(n.leaderEndpoints) > 0 {
-		return n.leaderEndpoints
-	}
-	v, _ := n.Voters().Find(id)
-	return v.Endpoints
-}
-
-// Endpoints is where to reach a node: the leader at what it last said, a voter at what the voter set says.
-func (n *Node) Endpoints(id ident.NodeID) []Endpoint { return n.endpointsOf(id) }
 
 // Follows says whether this node leads, or follows its leader and knows as committed all that the leader last said is.
 func (n *Node) Follows() bool {

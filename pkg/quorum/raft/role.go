@@ -2,6 +2,7 @@ package raft
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/highwater-io/highwater/pkg/ident"
 )
@@ -43,7 +44,7 @@ func (n *Node) transition(role Role, v VoteState) {
 		return
 	}
 	if v.Leader != n.vote.Leader || v.Epoch != n.vote.Epoch {
-		n.leaderEndpoints = nil
+		n.leaderEndpoints, n.fetch.detour = nil, nil
 	}
 	n.role = role
 	if v != n.vote {
@@ -175,6 +176,8 @@ func (n *Node) learn(info LeaderInfo) {
 			n.becomeFollower(info.Epoch, info.Leader, info.Endpoints)
 		}
 	case n.role == Follower && n.vote.Leader == info.Leader && len(info.Endpoints) > 0:
-		n.leaderEndpoints = info.Endpoints
+		if !slices.Equal(n.leaderEndpoints, info.Endpoints) {
+			n.leaderEndpoints, n.fetch.detour = info.Endpoints, nil
+		}
 	}
 }
