@@ -81,6 +81,48 @@ type QuorumSpec struct {
 	// grow.
 	// +optional
 	Storage *QuorumStorageSpec `json:"storage,omitempty"`
+
+	// snapshots says when each node takes a snapshot of the metadata, and what it keeps. Running nodes take a change
+	// within a minute or two.
+	// +optional
+	Snapshots *SnapshotsSpec `json:"snapshots,omitempty"`
+}
+
+// SnapshotsSpec says when each node takes a snapshot of the metadata, and what it keeps of snapshots and of the log. A
+// node that was away until the log no longer begins where it stopped installs a snapshot instead.
+//
+// +kubebuilder:validation:MinProperties=1
+type SnapshotsSpec struct {
+	// maxNewRecordBytes of metadata that came since the last snapshot make the next one due
+	// (metadata.log.max.record.bytes.between.snapshots); unset, it is 20Mi.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('1Ki')) >= 0 && quantity(string(self)).compareTo(quantity('1Gi')) <= 0",message="quorum.snapshots.maxNewRecordBytes must be between 1Ki and 1Gi"
+	MaxNewRecordBytes *resource.Quantity `json:"maxNewRecordBytes,omitempty"`
+
+	// maxInterval after the last snapshot the next one is due, if there is anything new
+	// (metadata.log.max.snapshot.interval.ms); unset, it is 1h.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s') && duration(self) <= duration('168h')",message="quorum.snapshots.maxInterval must be between 1s and 168h"
+	MaxInterval *Duration `json:"maxInterval,omitempty"`
+
+	// retention limits what is kept. Two snapshots, and the log from the end of the older one on, are kept always.
+	// +optional
+	Retention *SnapshotRetention `json:"retention,omitempty"`
+}
+
+// SnapshotRetention limits the metadata that a node keeps.
+//
+// +kubebuilder:validation:MinProperties=1
+type SnapshotRetention struct {
+	// size of snapshots and log together above which the oldest go (metadata.max.retention.bytes); unset, it is 100Mi.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('1Ki')) >= 0 && quantity(string(self)).compareTo(quantity('1Ti')) <= 0",message="quorum.snapshots.retention.size must be between 1Ki and 1Ti"
+	Size *resource.Quantity `json:"size,omitempty"`
+
+	// age at which a snapshot goes (metadata.max.retention.ms); unset, it is 168h.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1m') && duration(self) <= duration('8760h')",message="quorum.snapshots.retention.age must be between 1m and 8760h"
+	Age *Duration `json:"age,omitempty"`
 }
 
 // QuorumStorageSpec is the volume of a dedicated voter.

@@ -92,7 +92,7 @@ var rows = []row{
 
 	// ReplicaSet: the shape of a spec.
 	{rule: "least", kind: "ReplicaSet", spec: replicaSet},
-	{rule: "all fields", kind: "ReplicaSet", spec: "replicas: 3, quorum: {voters: 3, mode: Dedicated, storage: {size: 2Gi, storageClassName: fast}}, image: r/i:1, " +
+	{rule: "all fields", kind: "ReplicaSet", spec: "replicas: 3, quorum: {voters: 3, mode: Dedicated, storage: {size: 2Gi, storageClassName: fast}, snapshots: {maxInterval: 30m}}, image: r/i:1, " +
 		"storage: {size: 1Gi, storageClassName: slow, retention: Delete}, defaults: {replicaLagTimeMax: 4s, minInSyncReplicas: 2}, " +
 		"resources: {requests: {cpu: 100m, memory: 1Gi}, limits: {memory: 2Gi}}, pods: {labels: {team: a}, annotations: {note: b}, nodeSelector: {disk: ssd}, " +
 		"tolerations: [{key: k, value: v, effect: NoExecute, tolerationSeconds: 5}, {operator: Exists}], topologySpread: [{topologyKey: zone, maxSkew: 1, whenUnsatisfiable: DoNotSchedule}]}"},
@@ -109,6 +109,20 @@ var rows = []row{
 	{rule: "combined voters have no volume of their own", kind: "ReplicaSet", spec: "replicas: 3, quorum: {voters: 3, mode: Combined, storage: {size: 1Gi}}, storage: {size: 1Gi}", wantError: "quorum.storage is for mode Dedicated"},
 	{rule: "voter volume above 0", kind: "ReplicaSet", spec: "replicas: 3, quorum: {voters: 3, storage: {size: 0}}, storage: {size: 1Gi}", wantError: "above 0"},
 	{rule: "voter class has a name", kind: "ReplicaSet", spec: "replicas: 3, quorum: {voters: 3, storage: {size: 1, storageClassName: ''}}, storage: {size: 1Gi}", wantError: "storageClassName"},
+	{rule: "snapshots", kind: "ReplicaSet", spec: "replicas: 3, quorum: {voters: 3, snapshots: {maxNewRecordBytes: 64Mi, maxInterval: 30m, retention: {size: 1Gi, age: 24h}}}, storage: {size: 1Gi}"},
+	{rule: "snapshots say something", kind: "ReplicaSet", spec: "replicas: 3, quorum: {voters: 3, snapshots: {}}, storage: {size: 1Gi}", wantError: "quorum.snapshots"},
+	{rule: "snapshot bytes at least 1Ki", kind: "ReplicaSet", spec: "replicas: 3, quorum: {voters: 3, snapshots: {maxNewRecordBytes: 1023}}, storage: {size: 1Gi}", wantError: "between 1Ki and 1Gi"},
+	{rule: "snapshot bytes of 1Ki", kind: "ReplicaSet", spec: "replicas: 3, quorum: {voters: 3, snapshots: {maxNewRecordBytes: 1024}}, storage: {size: 1Gi}"},
+	{rule: "snapshot bytes at most 1Gi", kind: "ReplicaSet", spec: "replicas: 3, quorum: {voters: 3, snapshots: {maxNewRecordBytes: 2Gi}}, storage: {size: 1Gi}", wantError: "between 1Ki and 1Gi"},
+	{rule: "snapshot bytes are a quantity", kind: "ReplicaSet", spec: "replicas: 3, quorum: {voters: 3, snapshots: {maxNewRecordBytes: many}}, storage: {size: 1Gi}", wantError: "maxNewRecordBytes"},
+	{rule: "snapshot interval at least 1s", kind: "ReplicaSet", spec: "replicas: 3, quorum: {voters: 3, snapshots: {maxInterval: 999ms}}, storage: {size: 1Gi}", wantError: "between 1s and 168h"},
+	{rule: "snapshot interval at most a week", kind: "ReplicaSet", spec: "replicas: 3, quorum: {voters: 3, snapshots: {maxInterval: 169h}}, storage: {size: 1Gi}", wantError: "between 1s and 168h"},
+	{rule: "snapshot interval has a unit", kind: "ReplicaSet", spec: "replicas: 3, quorum: {voters: 3, snapshots: {maxInterval: '60'}}, storage: {size: 1Gi}", wantError: "maxInterval"},
+	{rule: "snapshot retention says something", kind: "ReplicaSet", spec: "replicas: 3, quorum: {voters: 3, snapshots: {retention: {}}}, storage: {size: 1Gi}", wantError: "quorum.snapshots.retention"},
+	{rule: "snapshot retention size at least 1Ki", kind: "ReplicaSet", spec: "replicas: 3, quorum: {voters: 3, snapshots: {retention: {size: 1}}}, storage: {size: 1Gi}", wantError: "between 1Ki and 1Ti"},
+	{rule: "snapshot retention size at most 1Ti", kind: "ReplicaSet", spec: "replicas: 3, quorum: {voters: 3, snapshots: {retention: {size: 2Ti}}}, storage: {size: 1Gi}", wantError: "between 1Ki and 1Ti"},
+	{rule: "snapshot retention age at least 1m", kind: "ReplicaSet", spec: "replicas: 3, quorum: {voters: 3, snapshots: {retention: {age: 59s}}}, storage: {size: 1Gi}", wantError: "between 1m and 8760h"},
+	{rule: "snapshot retention age at most a year", kind: "ReplicaSet", spec: "replicas: 3, quorum: {voters: 3, snapshots: {retention: {age: 8761h}}}, storage: {size: 1Gi}", wantError: "between 1m and 8760h"},
 	{rule: "storage is required", kind: "ReplicaSet", spec: "replicas: 3, quorum: {voters: 3}", wantError: "storage: Required"},
 	{rule: "size is required", kind: "ReplicaSet", spec: "replicas: 3, quorum: {voters: 3}, storage: {}", wantError: "storage.size: Required"},
 	{rule: "size above 0", kind: "ReplicaSet", spec: "replicas: 3, quorum: {voters: 3}, storage: {size: '-1Gi'}", wantError: "above 0"},
@@ -143,6 +157,8 @@ var rows = []row{
 	{rule: "name has no dot", kind: "ReplicaSet", name: "a.b", spec: replicaSet, wantError: "small letters, digits and dashes"},
 
 	// ReplicaSet: what may change.
+	{rule: "snapshots change", kind: "ReplicaSet", spec: "replicas: 3, quorum: {voters: 3, snapshots: {maxInterval: 1h}}, storage: {size: 1Gi}", updated: "replicas: 3, quorum: {voters: 3, snapshots: {maxNewRecordBytes: 1Mi}}, storage: {size: 1Gi}"},
+	{rule: "snapshots are unset", kind: "ReplicaSet", spec: "replicas: 3, quorum: {voters: 3, snapshots: {maxInterval: 1h}}, storage: {size: 1Gi}", updated: replicaSet},
 	{rule: "replicas grow", kind: "ReplicaSet", spec: replicaSet, updated: "replicas: 4, quorum: {voters: 3}, storage: {size: 1Gi}"},
 	{rule: "voters stay", kind: "ReplicaSet", spec: replicaSet, updated: "replicas: 3, quorum: {voters: 5}, storage: {size: 1Gi}", wantError: "quorum.voters can't be changed"},
 	{rule: "mode stays", kind: "ReplicaSet", spec: replicaSet, updated: "replicas: 3, quorum: {voters: 3, mode: Combined}, storage: {size: 1Gi}", wantError: "quorum.mode is immutable"},

@@ -168,5 +168,6 @@ func (f *flags) resolve() (node.Config, slog.Level, error) {
 	if config.Shared, err = node.LoadSharedConfig(f.config); err != nil {
 		return node.Config{}, 0, err
 	}
+	config.SharedFile = f.config
 	return config, level, config.Validate()
 }

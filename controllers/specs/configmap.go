@@ -17,6 +17,16 @@ type nodeConfig struct {
 	ClusterID ident.UUID    `json:"clusterId"`
 	Voters    []voterConfig `json:"voters"`
 	Defaults  nodeDefaults  `json:"defaults"`
+	// Snapshots are left out where the spec says nothing, for the same reason as Flush.
+	Snapshots *nodeSnapshots `json:"snapshots,omitempty"`
+}
+
+// nodeSnapshots has what the spec says; what it does not say is the node's to know.
+type nodeSnapshots struct {
+	MaxNewBytes    int64               `json:"maxNewBytes,omitempty"`
+	MaxInterval    hwv1alpha1.Duration `json:"maxInterval,omitempty"`
+	RetentionBytes int64               `json:"retentionBytes,omitempty"`
+	RetentionAge   hwv1alpha1.Duration `json:"retentionAge,omitempty"`
 }
 
 type voterConfig struct {
@@ -47,6 +57,7 @@ func ConfigMap(rs *hwv1alpha1.ReplicaSet, clusterID ident.UUID, voters []Identit
 	if flush := Flush(rs); flush != hwv1alpha1.FlushPageCache {
 		content.Defaults.Flush = flush
 	}
+	content.Snapshots = snapshots(rs.Spec.Quorum.Snapshots)
 	for _, v := range voters {
 		content.Voters = append(content.Voters, voterConfig{
 			ID: v.NodeID, DirectoryID: v.DirectoryID, Host: Host(rs, v.NodeID), Port: PortController,
@@ -60,6 +71,28 @@ func ConfigMap(rs *hwv1alpha1.ReplicaSet, clusterID ident.UUID, voters []Identit
 		ObjectMeta: childMeta(rs, ConfigMapName(rs)),
 		Data:       map[string]string{configFile: string(text)},
 	}, nil
+}
+
+func snapshots(s *hwv1alpha1.SnapshotsSpec) *nodeSnapshots {
+	if s == nil {
+		return nil
+	}
+	n := &nodeSnapshots{}
+	if s.MaxNewRecordBytes != nil {
+		n.MaxNewBytes = s.MaxNewRecordBytes.Value()
+	}
+	if s.MaxInterval != nil {
+		n.MaxInterval = *s.MaxInterval
+	}
+	if r := s.Retention; r != nil {
+		if r.Size != nil {
+			n.RetentionBytes = r.Size.Value()
+		}
+		if r.Age != nil {
+			n.RetentionAge = *r.Age
+		}
+	}
+	return n
 }
 
 // ReplicaLagTimeMax is the effective default of the set.

@@ -52,6 +52,10 @@ func full(rs *hwv1alpha1.ReplicaSet) {
 	rs.Spec.Storage.StorageClassName = ptr("fast")
 	rs.Spec.Storage.Retention = ptr(hwv1alpha1.VolumesDelete)
 	rs.Spec.Quorum.Storage = &hwv1alpha1.QuorumStorageSpec{Size: resource.MustParse("2Gi")}
+	rs.Spec.Quorum.Snapshots = &hwv1alpha1.SnapshotsSpec{
+		MaxNewRecordBytes: ptr(resource.MustParse("1Mi")), MaxInterval: ptr(hwv1alpha1.Duration("10m")),
+		Retention: &hwv1alpha1.SnapshotRetention{Size: ptr(resource.MustParse("8Mi")), Age: ptr(hwv1alpha1.Duration("24h"))},
+	}
 	rs.Spec.Defaults = &hwv1alpha1.Defaults{ReplicaLagTimeMax: ptr(hwv1alpha1.Duration("4s")), MinInSyncReplicas: ptr(int32(2)), Flush: ptr(hwv1alpha1.FlushAlways)}
 	rs.Spec.Resources = &hwv1alpha1.Resources{
 		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")},

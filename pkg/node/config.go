@@ -52,7 +52,10 @@ type Config struct {
 	HostsFile       string
 
 	Shared SharedConfig
-	Timing Timing
+	// SharedFile is where Shared was read from. It is read again while the node runs, for what may change then:
+	// Snapshots. Empty: it is not.
+	SharedFile string
+	Timing     Timing
 }
 
 // SharedConfig is the file (--config) that is the same on all nodes of a cluster.
@@ -261,8 +264,8 @@ func (c *Config) Validate() error {
 	if f := c.Shared.Defaults.Flush; f != "" && f != FlushPageCache && f != FlushAlways {
 		bad("--config: defaults.flush: want %s or %s, have %q", FlushPageCache, FlushAlways, f)
 	}
-	if s := c.Shared.Snapshots; s.MaxNewBytes < 0 || s.MaxInterval < 0 || s.RetentionBytes < 0 || s.RetentionAge < 0 {
-		bad("--config: snapshots: maxNewBytes, maxInterval, retentionBytes and retentionAge must not be negative")
+	if err := c.Shared.Snapshots.validate(); err != nil {
+		bad("--config: %w", err)
 	}
 	if len(c.Shared.Voters) == 0 {
 		bad("--config: voters is empty; a node finds its quorum through it")

@@ -170,6 +170,7 @@ func (n *Node) serve(ctx context.Context) (err error) {
 	}
 	n.running.Go(func() { n.publisher.run(loops) })
 	n.running.Go(func() { n.snapshotter.run(loops) })
+	n.running.Go(func() { n.snapshotter.limits.run(loops) })
 	n.running.Go(func() { n.installs.run(loops, n) })
 	if n.broker != nil {
 		n.broker.start(loops, &n.running)

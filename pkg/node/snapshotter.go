@@ -14,7 +14,7 @@ import (
 // metadata, or so long after the last one when there is something new (KIP-630, KIP-876). Each node takes its own.
 type snapshotter struct {
 	node   *Node
-	limits Snapshots
+	limits *snapshotLimits
 	jobs   chan exec.State
 	busy   atomic.Bool
 
@@ -24,7 +24,7 @@ type snapshotter struct {
 }
 
 func newSnapshotter(n *Node) *snapshotter {
-	return &snapshotter{node: n, limits: n.cfg.Shared.Snapshots.withDefaults(), jobs: make(chan exec.State, 1), since: time.Now()}
+	return &snapshotter{node: n, limits: newSnapshotLimits(&n.cfg, n.logger), jobs: make(chan exec.State, 1), since: time.Now()}
 }
 
 // applied is told by the publisher of each piece of the log that it applied.
@@ -33,10 +33,15 @@ func (s *snapshotter) applied(bytes int) { s.bytes += int64(bytes) }
 // restarted is told when the state was replaced by a snapshot.
 func (s *snapshotter) restarted() { s.bytes, s.since = 0, time.Now() }
 
-// consider takes a snapshot if it is time, or if the disk has damaged the last one. The image has to stand at a batch's end outside of a transaction.
+// due says whether it is time for a snapshot, or the disk has damaged the last one.
+func (s *snapshotter) due() bool {
+	limits := s.limits.now.Load()
+	return s.bytes >= limits.MaxNewBytes || s.bytes > 0 && time.Since(s.since) >= time.Duration(limits.MaxInterval) || s.node.quorum.snapshotWanted.Load()
+}
+
+// consider takes a snapshot if it is due. The image has to stand at a batch's end outside of a transaction.
 func (s *snapshotter) consider(loader *metadata.Loader) {
-	due := s.bytes >= s.limits.MaxNewBytes || s.bytes > 0 && time.Since(s.since) >= time.Duration(s.limits.MaxInterval) || s.node.quorum.snapshotWanted.Load()
-	if !due || loader.InTransaction() || !s.busy.CompareAndSwap(false, true) {
+	if !s.due() || loader.InTransaction() || !s.busy.CompareAndSwap(false, true) {
 		return
 	}
 	s.restarted()
@@ -64,12 +69,13 @@ func (s *snapshotter) take(state exec.State) {
 	if pending == nil {
 		return
 	}
+	limits := s.limits.now.Load()
 	began := time.Now()
 	err := pending.Write()
 	q.do(func(now ident.Instant) error {
 		return q.exec.EndSnapshot(now, pending, err, exec.SnapshotLimits{
-			Bytes:    s.limits.RetentionBytes,
-			OldestMs: time.Now().Add(-time.Duration(s.limits.RetentionAge)).UnixMilli(),
+			Bytes:    limits.RetentionBytes,
+			OldestMs: time.Now().Add(-time.Duration(limits.RetentionAge)).UnixMilli(),
 		})
 	})
 	if err != nil {
