@@ -101,9 +101,6 @@ func (t *Table) TruncateFromStart(start ident.Offset) bool {
 	return true
 }
 
-// Clear drops all entries.
-func (t *Table) Clear() { t.entries = nil }
-
 // Latest returns the last epoch.
 func (t *Table) Latest() (ident.Epoch, bool) {
 	if len(t.entries) == 0 {

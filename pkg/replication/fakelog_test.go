@@ -29,7 +29,7 @@ func (l *fakeLog) EpochEndOffset(e ident.Epoch) (ident.Epoch, ident.Offset, bool
 func (l *fakeLog) truncate(t Truncation) {
 	if t.Full {
 		l.start, l.end, l.flushed = t.To, t.To, t.To
-		l.epochs.Clear()
+		l.epochs = epoch.Table{}
 		return
 	}
 	l.end = min(l.end, t.To)

@@ -155,11 +155,18 @@ func (r *Replica) diverged(d EpochEnd, leaderStart ident.Offset, out *Effects) {
 			to = min(end, to)
 		}
 	}
-	if to <= leaderStart {
-		r.truncate(Truncation{To: leaderStart, Full: true}, out)
+	r.truncateTo(to, leaderStart, out)
+}
+
+// truncateTo cuts the log at an offset of the leader's. Where that leaves nothing of it, it begins again where the
+// leader's does, and not at that offset as in Kafka: what lies between would be missing, and once this replica leads, the
+// others would drop it too.
+func (r *Replica) truncateTo(to, leaderStart ident.Offset, out *Effects) {
+	if to <= leaderStart || to < r.log.StartOffset() {
+		r.truncate(Truncation{To: max(leaderStart, 0), Full: true}, out)
 		return
 	}
-	r.truncate(Truncation{To: max(to, 0), Full: to < r.log.StartOffset()}, out)
+	r.truncate(Truncation{To: to}, out)
 }
 
 // outOfRange finds the place again when the offset is not in the leader's log at all. With a log end below this
@@ -171,7 +178,7 @@ func (r *Replica) outOfRange(now ident.Instant, ev FetchResponse, out *Effects) 
 	case leaderStart < 0 || leaderEnd < leaderStart:
 		r.backOff(now, out)
 	case leaderEnd < end:
-		r.truncate(Truncation{To: leaderEnd, Full: leaderEnd < r.log.StartOffset()}, out)
+		r.truncateTo(leaderEnd, leaderStart, out)
 	case leaderStart > end:
 		out.Facts = append(out.Facts, Fact{
 			Kind: ReplicaReset, Replica: r.cfg.Self, LeaderEpoch: r.meta.LeaderEpoch, PartitionEpoch: r.meta.PartitionEpoch,
