@@ -84,7 +84,7 @@ func (l *Log) AppendAsFollower(batches []byte) (AppendInfo, error) {
 	}
 	next := l.active().next
 	latest, _ := l.epochs.Latest()
-	first := l.headers[0]
+	first, gaps := l.headers[0], l.gaps
 	straddles := first.BaseOffset < next && first.LastOffset() >= next && l.start == next && l.Size() == 0
 	if straddles {
 		next = first.BaseOffset
@@ -97,8 +97,10 @@ func (l *Log) AppendAsFollower(batches []byte) (AppendInfo, error) {
 			return AppendInfo{}, fmt.Errorf("log %s: %w: batch at offset %d has leader epoch %d, after epoch %d",
 				l.dir, ErrNotContiguous, h.BaseOffset, h.LeaderEpoch, latest)
 		}
+		gaps = gaps || h.BaseOffset > next
 		next, latest = h.NextOffset(), h.LeaderEpoch
 	}
+	l.gaps = gaps
 	if straddles {
 		start := l.start
 		if err := l.TruncateFully(first.BaseOffset); err != nil {

@@ -27,8 +27,10 @@ type checker struct {
 	f     vfsFile
 	base  ident.Offset // of the segment
 	size  int64        // bytes from here on are not part of the log
-	limit ident.Offset // the base of the segment that follows; noOffset of the last one
-	gaps  bool         // offsets may be missing between batches: compaction has removed records
+	limit ident.Offset // the base of the segment that follows; of the last one where it was closed, noOffset when nobody knows
+	// Compaction leaves gaps between batches. noGaps: there are none in this log; gaps: there are, or it was met one that
+	// nothing else explains. While neither is known, one counts only when what follows confirms it.
+	noGaps, gaps bool
 	// epochAt tells the leader epoch of an offset where that is known otherwise; nil: it is not.
 	epochAt func(ident.Offset) (ident.Epoch, bool)
 
@@ -53,12 +55,13 @@ func (c *checker) step() (h batch.Header, damage *bad, err error) {
 	switch {
 	case err != nil:
 		return h, nil, err
-	case wrong == nil && h.BaseOffset > c.next && !c.gaps:
+	case wrong == nil && h.BaseOffset > c.next && c.noGaps:
 		// Whole batches are missing; this one is right.
 		damage = &bad{c.pos, c.pos, c.next, h.BaseOffset, fmt.Errorf("%w: base offset is %d, expected %d", batch.ErrCorrupt, h.BaseOffset, c.next)}
 		c.next = h.BaseOffset
 		return h, damage, nil
 	case wrong == nil:
+		c.gaps = c.gaps || h.BaseOffset > c.next
 		c.pos, c.next, c.epoch = c.pos+int64(h.Size()), h.NextOffset(), h.LeaderEpoch
 		return h, nil, nil
 	}
@@ -79,7 +82,7 @@ func (c *checker) check(pos int64, expected ident.Offset) (h batch.Header, wrong
 	case h.BaseOffset < expected:
 		wrong = fmt.Errorf("%w: base offset is %d, expected %d", batch.ErrCorrupt, h.BaseOffset, expected)
 	case c.limit >= 0 && h.NextOffset() > c.limit:
-		wrong = fmt.Errorf("%w: offsets up to %d, but the next segment begins at %d", batch.ErrCorrupt, h.LastOffset(), c.limit)
+		wrong = fmt.Errorf("%w: offsets up to %d, but there the log went on, or was closed, at %d", batch.ErrCorrupt, h.LastOffset(), c.limit)
 	case h.LastOffset()-c.base > math.MaxInt32:
 		wrong = fmt.Errorf("%w: offset %d does not fit in segment %d", batch.ErrCorrupt, h.LastOffset(), c.base)
 	case h.LeaderEpoch < c.epoch:
@@ -97,15 +100,20 @@ func (c *checker) check(pos int64, expected ident.Offset) (h batch.Header, wrong
 }
 
 // checkJump tells a base offset that has become too high, which the checksum does not cover, from batches that are
-// missing before this one: what follows goes on from it only when it is right.
+// missing before this one: what follows goes on from it only when it is right. In a log that is not known to have
+// gaps there is none before the last batch.
 func (c *checker) checkJump(pos int64, h batch.Header, expected ident.Offset) (wrong, err error) {
-	right := c.gaps || c.limit >= 0 && h.NextOffset() == c.limit
+	right := c.gaps || c.limit >= 0 && (!c.noGaps || h.NextOffset() == c.limit)
 	if after := pos + int64(h.Size()); after < c.size {
 		next, unreadable, err := c.header(after)
-		if err != nil {
+		switch {
+		case err != nil:
 			return nil, err
+		case unreadable != nil:
+			right = c.gaps || c.noGaps
+		default:
+			right = next.BaseOffset == h.NextOffset() || next.BaseOffset > h.NextOffset() && !c.noGaps
 		}
-		right = unreadable != nil || next.BaseOffset >= h.NextOffset() && (c.gaps || next.BaseOffset == h.NextOffset())
 	}
 	if right {
 		return nil, nil

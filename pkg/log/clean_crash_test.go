@@ -287,3 +287,22 @@ func TestFailedExchangeLosesNothing(t *testing.T) {
 		}
 	}
 }
+
+// crashInRecovery lets the restart itself be cut off by another crash.
+func crashInRecovery(disk *vfs.Mem, cfg Config, rng *rand.Rand) *vfs.Mem {
+	left := rng.IntN(12)
+	power := errors.New("power lost")
+	_, _, err := Open(vfs.Inject(disk, func(op, _ string) error {
+		if op == vfs.OpRead || op == vfs.OpOpen {
+			return nil
+		}
+		if left--; left < 0 {
+			return power
+		}
+		return nil
+	}), "/data/t-0", cfg)
+	if err != nil && !errors.Is(err, power) {
+		return disk // the next Open says so
+	}
+	return disk.CrashClone(rng, 50)
+}

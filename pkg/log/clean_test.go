@@ -312,6 +312,9 @@ func TestCompactionAgainstAModel(t *testing.T) {
 				if m.cfg.CleanShutdown = rapid.Bool().Draw(t, "in order"); m.cfg.CleanShutdown {
 					mustClose(t, m.log)
 				} else {
+					if m.log.DurableStartOffset() != m.model.start {
+						mustFlush(t, m.log)
+					}
 					m.mem = m.mem.CrashClone(nil, 100)
 				}
 				m.open(t)

@@ -38,8 +38,9 @@ type Config struct {
 	// ChoresApart says that the owner runs the chores (BeginChores); else every call does those that it leaves.
 	ChoresApart bool
 
-	// StartOffset is the log start that was last known, from log-start-offset-checkpoint. The log begins
-	// there or at its first segment, whichever is later. An empty directory begins there.
+	// StartOffset is the log start that was last known, from log-start-offset-checkpoint, which has what
+	// DurableStartOffset said. The log begins there or at its first segment, whichever is later; where the files show
+	// that it can't be right, the log begins where they say. An empty directory begins there.
 	StartOffset ident.Offset
 	// RecoveryPoint is the offset up to which the log was flushed, from recovery-point-offset-checkpoint. What
 	// lies below it in whole segments is not scanned after a crash.
@@ -47,6 +48,12 @@ type Config struct {
 	// CleanOffset is the offset up to which the log was compacted, from cleaner-offset-checkpoint. 0 is right for
 	// every log: it is then compacted from its start.
 	CleanOffset ident.Offset
+	// LowerCheckpoints, unless nil, makes sure durably that no recovery point and no cleaner's offset above the one
+	// offset and no log start above the other is written down for this log. The log calls it before it is truncated,
+	// for after a crash a higher recovery point would call damaged what is torn of the records that come next, a higher
+	// start would hide them, and a higher cleaner's offset would call them compacted; and where what was written down
+	// proves wrong.
+	LowerCheckpoints func(recoveryPoint, logStart ident.Offset) error
 	// CleanShutdown says that the directory's mark of a clean shutdown was found: nothing is scanned.
 	CleanShutdown bool
 	// Progress is told while a log is recovered of the bytes that were read since the last time. An error that it

@@ -253,10 +253,9 @@ func (l *Log) checkUnscanned(known []Damage, scanFrom int, clean bool, rec *Reco
 			rec.Scanned += before
 		}
 	}
-	if clean && last.next < l.cfg.RecoveryPoint {
-		last.setDamage(append(slices.Clone(last.damage()), bad{last.size, last.size, last.next, l.cfg.RecoveryPoint,
-			fmt.Errorf("the log ended at offset %d at its clean shutdown: its last file is missing or has lost its end", l.cfg.RecoveryPoint)}))
-		return l.sealDamagedTail(rec)
+	if clean {
+		l.missTail()
+		return l.sealDamagedTail()
 	}
 	return nil
 }

@@ -321,9 +321,16 @@ func TestQuarantineRefillsByteForByte(t *testing.T) {
 	m := whole.CrashClone(nil, 100)
 	segments := leader.Segments()
 	patch(t, m, fileName(segments[2], logSuffix), flipAt(100))
-	l, _ := mustOpen(t, m, flushedSmall())
+	w := lowered{40, 0}
+	cfg := flushedSmall()
+	cfg.LowerCheckpoints = w.lower
+	l, _ := mustOpen(t, m, cfg)
 	scrubAll(t, l)
 	q, err := l.Quarantine()
+	if w.point != q.From {
+		t.Fatalf("the recovery point is %d, the log ends at %d", w.point, q.From)
+	}
+	cfg.RecoveryPoint = w.point
 	if err != nil || q.From != segments[2] || q.To != 40 || !slices.Equal(q.Segments, segments[2:]) || l.EndOffset() != segments[2] || l.Damaged() {
 		t.Fatalf("%+v, %v; ends at %d, %v", q, err, l.EndOffset(), l.Damage())
 	}
@@ -331,7 +338,7 @@ func TestQuarantineRefillsByteForByte(t *testing.T) {
 	if bytes, err := l.QuarantinedBytes(); err != nil || bytes != q.Bytes || bytes == 0 {
 		t.Fatalf("%d bytes aside, quarantined %d, %v", bytes, q.Bytes, err)
 	}
-	l, _ = mustOpen(t, m, flushedSmall())
+	l, _ = mustOpen(t, m, cfg)
 	if r, ok := l.Refilling(); !ok || r != q.Refill {
 		t.Fatalf("a restart knows %v of the refill: %v", r, ok)
 	}
@@ -381,6 +388,8 @@ func TestCrashAtEachStepOfAQuarantineLeavesItKnownAndRefillable(t *testing.T) {
 			patch(t, m, fileName(segments[2], logSuffix), flipAt(100))
 			left := -1
 			power := errors.New("power lost")
+			w, cfg := lowered{40, 0}, flushedSmall()
+			cfg.LowerCheckpoints = w.lower
 			l, _, err := Open(vfs.Inject(m, func(op, _ string) error {
 				if left < 0 || op == vfs.OpRead || op == vfs.OpOpen || op == vfs.OpStat {
 					return nil
@@ -390,7 +399,7 @@ func TestCrashAtEachStepOfAQuarantineLeavesItKnownAndRefillable(t *testing.T) {
 					return power
 				}
 				return nil
-			}), "/data/t-0", flushedSmall())
+			}), "/data/t-0", cfg)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -402,14 +411,14 @@ func TestCrashAtEachStepOfAQuarantineLeavesItKnownAndRefillable(t *testing.T) {
 				t.Fatal(err)
 			}
 			m = m.CrashClone(rand.New(rand.NewPCG(uint64(step), 1)), keep)
-			cfg := flushedSmall()
+			cfg.RecoveryPoint = w.point
 			for range 2 { // the second time after a crash right after the start
 				l, _ = mustOpen(t, m, cfg)
 				if r, ok := l.Refilling(); !l.Damaged() && (!ok || r.To != 40 || l.EndOffset() > segments[2]) {
 					t.Fatalf("keep %d, step %d: refilling %v to %d, damaged %v, ends at %d", keep, step, ok, r.To, l.Damage(), l.EndOffset())
 				}
 				m = m.CrashClone(rand.New(rand.NewPCG(uint64(step), 2)), keep)
-				cfg.RecoveryPoint = min(cfg.RecoveryPoint, l.FlushedOffset())
+				cfg.RecoveryPoint = w.point
 			}
 			l, _ = mustOpen(t, m, cfg)
 			if _, err := l.Quarantine(); err != nil {
@@ -476,15 +485,17 @@ func TestDamageBeforeATornTailIsKept(t *testing.T) {
 
 func TestQuarantineNeverEndsTheLogBelowItsStart(t *testing.T) {
 	m, segments := filled(t)
-	cfg := flushedSmall()
-	cfg.StartOffset = segments[2] + 1 // the segments below it are there still
 	patch(t, m, fileName(segments[2], logSuffix), flipAt(100))
-	l, _ := mustOpen(t, m, cfg)
+	l, _ := mustOpen(t, m, flushedSmall())
+	start := segments[2] + 1 // within the segment that is damaged
+	if err := l.SetStartOffset(start); err != nil {
+		t.Fatal(err)
+	}
 	scrubAll(t, l)
 	if _, err := l.Quarantine(); err != nil {
 		t.Fatal(err)
 	}
-	if l.EndOffset() < l.StartOffset() || l.StartOffset() != cfg.StartOffset {
+	if l.EndOffset() < l.StartOffset() || l.StartOffset() != start {
 		t.Fatalf("%d to %d", l.StartOffset(), l.EndOffset())
 	}
 }

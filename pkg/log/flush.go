@@ -26,6 +26,7 @@ type PendingFlush struct {
 	fsys        vfs.FS
 	dir         string
 	upTo        ident.Offset
+	start       ident.Offset // of the log
 	records     int64
 	bytes       int64
 	truncations int
@@ -69,6 +70,7 @@ func (l *Log) BeginFlush() (*PendingFlush, error) {
 	l.flushes++
 	f := &PendingFlush{fsys: l.fsys, dir: l.dir, upTo: l.active().next, truncations: l.truncations, syncDir: l.dirDirty,
 		indexes: indexes, number: l.flushes, syncs: &l.syncs, bytes: l.unflushedBytes}
+	f.start = l.start
 	f.records = int64(f.upTo - l.FlushedOffset())
 	l.unflushedBytes = 0
 	for _, s := range l.segments {
@@ -168,6 +170,7 @@ func (l *Log) EndFlush(f *PendingFlush, syncErr error) (ident.Offset, error) {
 	}
 	if f.truncations == l.truncations {
 		l.flushed.Store(max(l.flushed.Load(), int64(f.upTo)))
+		l.durable = max(l.durable, f.start)
 	}
 	return l.FlushedOffset(), nil
 }

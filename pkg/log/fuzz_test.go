@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
-	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -12,7 +11,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/highwater-io/highwater/pkg/batch"
-	"github.com/highwater-io/highwater/pkg/ident"
 	"github.com/highwater-io/highwater/pkg/vfs"
 )
 
@@ -137,56 +135,6 @@ func TestIndexLookUpsEqualBruteForce(t *testing.T) {
 		}
 		if got := x.floorTime(int64(want)).rel; got != byTime {
 			t.Fatalf("floorTime(%d) = %d, want %d", want, got, byTime)
-		}
-	})
-}
-
-// Random histories with a loss of power at the end of each; the scripted run in crash_test.go looks between all
-// operations of one.
-func TestRandomHistoriesSurviveALossOfPower(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		seed := rapid.Uint64().Draw(t, "seed")
-		rng := rand.New(rand.NewPCG(seed, 1))
-		mem := vfs.NewMem()
-		cfg := Config{Settings: Settings{SegmentBytes: 1200, IndexIntervalBytes: 200}}
-		l, _ := mustOpen(t, mem, cfg)
-		e, flushed := ident.Epoch(1), ident.Offset(0)
-		m := model{}
-		for life := range 4 {
-			bases := []ident.Offset{}
-			for range rng.IntN(25) {
-				switch k := rng.IntN(10); {
-				case k < 6:
-					n := 1 + rng.IntN(3)
-					bases = append(bases, m.end())
-					mustAppend(t, l, e, n, 20+rng.IntN(300))
-					for range n {
-						m.epochs = append(m.epochs, e)
-					}
-				case k < 8:
-					mustFlush(t, l)
-					flushed = m.end()
-				case k < 9 && len(bases) > 0:
-					to := bases[rng.IntN(len(bases))]
-					mustTruncate(t, l, to)
-					m = m.truncated(to)
-					m.epochs = append([]ident.Epoch{}, m.epochs...)
-					flushed = min(flushed, to)
-					for len(bases) > 0 && bases[len(bases)-1] >= to {
-						bases = bases[:len(bases)-1]
-					}
-				default:
-					e++
-				}
-			}
-			mem = mem.CrashClone(rng, []int{0, 30, 70, 100}[rng.IntN(4)])
-			cfg.StopOnCorruption, cfg.RecoveryPoint = rng.IntN(2) == 0, flushed
-			next, rec := mustOpen(t, mem, cfg)
-			if err := m.holds(next, check(t, next)); err != nil || next.EndOffset() < flushed || next.Damaged() {
-				t.Fatalf("life %d: ends at %d of %d, flushed %d: %v; %+v", life, next.EndOffset(), m.end(), flushed, err, rec)
-			}
-			l, m, flushed, e = next, m.truncated(next.EndOffset()), next.EndOffset(), e+1
-			m.epochs = append([]ident.Epoch{}, m.epochs...)
 		}
 	})
 }

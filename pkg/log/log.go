@@ -21,18 +21,23 @@ type Log struct {
 
 	segments  []*segment // in offset order; the last is the active one; never empty
 	start     ident.Offset
+	durable   ident.Offset // DurableStartOffset
 	epochs    *epoch.Table
 	producers *Producers
 
 	clean    ident.Offset // what lies below was compacted: the first dirty offset
+	gaps     bool         // batches with gaps between them were met
 	cleaning *Clean       // between BeginClean and EndClean
+
+	// Of Open, see weighRecoveryPoint: what is below is flushed, if it is there; the log had come to there; it was closed
+	// there, noOffset when that is not known.
+	scanPoint, reached, closedAt ident.Offset
 
 	flushed        atomic.Int64
 	unflushedBytes int64           // appended since the last flush began
 	epochsDirty    bool            // the table differs from its file
 	dirDirty       bool            // files were created since the directory was synced
 	truncations    int             // counts them, so that a flush that ran beside one says nothing
-	toldFlushed    ident.Offset    // the highest flushed offset that a truncation took back
 	pending        []*PendingFlush // between BeginFlush and EndFlush
 	flushes        int             // counts them
 	syncs          syncs
@@ -99,6 +104,11 @@ func (l *Log) publish(sealedChanged bool) {
 
 // StartOffset is the first offset that can be read.
 func (l *Log) StartOffset() ident.Offset { return l.view.Load().start }
+
+// DurableStartOffset is the StartOffset that may be written down: the last one that a flush has covered. So what is
+// written down is never beyond what a crash leaves of the log, its leader epochs begin there, and no segment lies wholly
+// below; a start that contradicts one of them has come to be wrong. It belongs to the log's owner.
+func (l *Log) DurableStartOffset() ident.Offset { return l.durable }
 
 // EndOffset is the offset that the next record will get.
 func (l *Log) EndOffset() ident.Offset { return l.view.Load().end }

@@ -160,7 +160,8 @@ func TestOnlyTheMetadataLogRefusesGaps(t *testing.T) {
 			}
 			c.Release()
 		}
-		again, rec := mustOpen(t, m, Config{})
+		compacted := Config{Settings: Settings{Compaction: Compaction{Enabled: true}}}
+		again, rec := mustOpen(t, m, compacted)
 		if again.EndOffset() != 9 || rec.Repaired() {
 			t.Fatalf("ends at %d after a restart: %v", again.EndOffset(), rec.Repairs)
 		}
@@ -169,7 +170,7 @@ func TestOnlyTheMetadataLogRefusesGaps(t *testing.T) {
 		}
 		// Into the gap: what is left ends where its last batch does, now and after a restart.
 		mustTruncate(t, l, 5)
-		again, _ = mustOpen(t, m, Config{})
+		again, _ = mustOpen(t, m, compacted)
 		if l.EndOffset() != 3 || again.EndOffset() != 3 {
 			t.Fatalf("ends at %d, after a restart at %d", l.EndOffset(), again.EndOffset())
 		}

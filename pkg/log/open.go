@@ -67,6 +67,7 @@ func (l *Log) open(rec *Recovery) error {
 			return err
 		}
 	}
+	l.weighRecoveryPoint(clean, rec)
 	scanFrom := len(l.segments)
 	if !clean {
 		scanFrom = l.firstToScan()
@@ -83,7 +84,7 @@ func (l *Log) open(rec *Recovery) error {
 			return err
 		}
 	}
-	return l.finishOpen(clean, rec)
+	return l.finishOpen(clean, table, rec)
 }
 
 // makeDir makes a directory and those above it, durably.
@@ -163,7 +164,7 @@ func (l *Log) openEmpty(rec *Recovery) error {
 		return err
 	}
 	l.segments = []*segment{s}
-	l.start = l.cfg.StartOffset
+	l.start, l.durable = l.cfg.StartOffset, l.cfg.StartOffset
 	l.epochs = &epoch.Table{}
 	l.flushed.Store(int64(l.start))
 	l.publish(true)
@@ -194,7 +195,7 @@ func (l *Log) loadClean(rec *Recovery) (bool, error) {
 	if x, err := last.readIndexes(last.size); err == nil {
 		if err := last.loadTail(last.file(), x); err == nil {
 			last.loaded.Store(x)
-			return true, nil
+			return l.endsAsClosed(rec), nil
 		}
 	}
 	// The indexes are at fault, or the batches. The scan will tell.
@@ -209,7 +210,17 @@ func (l *Log) loadClean(rec *Recovery) (bool, error) {
 	last.loaded.Store(x)
 	rec.RebuiltIndexes = append(rec.RebuiltIndexes, last.base)
 	rec.note("index of segment %d was missing or wrong", last.base)
-	return true, nil
+	return l.endsAsClosed(rec), nil
+}
+
+// endsAsClosed says whether the log does not end behind where it was closed: then an offset in a header is wrong.
+func (l *Log) endsAsClosed(rec *Recovery) bool {
+	closed, end := l.newestSnapshot(), l.active().next
+	if closed == 0 || end <= closed {
+		return true
+	}
+	rec.note("recovering after a clean shutdown: the log was closed at offset %d, its last batch ends at %d", closed, end)
+	return false
 }
 
 // firstToScan is the first segment that is not wholly below the recovery point; the last one in any case. One that
@@ -217,7 +228,7 @@ func (l *Log) loadClean(rec *Recovery) (bool, error) {
 // one of an earlier life.
 func (l *Log) firstToScan() int {
 	i := 0
-	for i < len(l.segments)-1 && l.segments[i+1].base < l.cfg.RecoveryPoint {
+	for i < len(l.segments)-1 && l.segments[i+1].base < l.scanPoint {
 		i++
 	}
 	return i
@@ -272,16 +283,19 @@ func (l *Log) readEpochsOf(s *segment) error {
 }
 
 // finishOpen brings what is derived from the batches in line with them and makes it durable.
-func (l *Log) finishOpen(clean bool, rec *Recovery) error {
+func (l *Log) finishOpen(clean bool, table *epoch.Table, rec *Recovery) error {
 	end := l.active().next
-	l.start = max(l.cfg.StartOffset, l.segments[0].base)
+	l.start = l.weighStart(table, rec)
+	l.durable = l.start
 	l.flushed.Store(int64(end))
 	l.clean = min(l.cfg.CleanOffset, end)
-	if l.cfg.RecoveryPoint > end {
-		l.toldFlushed = l.cfg.RecoveryPoint // of before a truncation, and in the owner's file until he writes the next
+	if l.cfg.RecoveryPoint > end || l.cfg.StartOffset > l.start {
+		if err := l.lower(end, l.start); err != nil {
+			return err
+		}
 	}
 	l.publish(true)
-	if l.start > end {
+	if l.start > end { // of a metadata log alone
 		rec.note("log ends at %d, below its start %d: it is emptied", end, l.start)
 		return l.TruncateFully(l.start)
 	}

@@ -48,8 +48,8 @@ func (l *Log) Quarantine() (Quarantined, error) {
 	for keep < len(l.segments) && l.segments[keep].next <= damage[0].From && !l.segments[keep].hasDamage() {
 		keep++
 	}
-	for keep > 0 && (l.segments[keep-1].size == 0 || l.segments[keep-1].next < l.start) {
-		keep-- // of no record, or, after a crash, of none that can be read
+	for keep > 0 && l.segments[keep-1].size == 0 {
+		keep-- // of no record
 	}
 	end := l.start
 	if keep > 0 {
@@ -63,7 +63,10 @@ func (l *Log) Quarantine() (Quarantined, error) {
 	if err := l.damageChanged(); err != nil {
 		return q, err
 	}
-	l.takeBackFlushed()
+	if err := l.lower(end, l.start); err != nil {
+		return q, err
+	}
+	l.truncations++
 	gone := l.segments[keep:]
 	if err := l.completeSeals(gone[0].base); err != nil {
 		return q, err

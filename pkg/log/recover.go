@@ -58,7 +58,8 @@ func (l *Log) recover(from int, table *epoch.Table, rec *Recovery) error {
 			s.unpin()
 		}
 	}
-	return l.sealDamagedTail(rec)
+	l.missTail()
+	return l.sealDamagedTail()
 }
 
 // mayBegin says whether a segment may begin at base when the one before it ends at the offset end. The segments
@@ -81,13 +82,15 @@ func (l *Log) scan(i int, x *indexes, files *indexCheck, table *epoch.Table, rec
 	s, size := l.segments[i], l.segments[i].size
 	s.size, s.next, s.maxTS, s.maxKnown, s.sinceIndex = 0, s.base, -1, true, 0
 	latest, _ := l.epochs.Latest()
-	c := checker{f: s.file(), base: s.base, size: size, limit: noOffset, gaps: l.mayFollow(1, 0), following: l.epochBehind(s), next: s.base, epoch: latest}
+	c := checker{f: s.file(), base: s.base, size: size, limit: noOffset, noGaps: l.cfg.StopOnCorruption, gaps: l.mayHaveGaps(), following: l.epochBehind(s), next: s.base, epoch: latest}
 	if i < len(l.segments)-1 {
 		c.limit = l.segments[i+1].base
+	} else {
+		c.limit = l.closedAt
 	}
 	if table != nil && !l.cfg.StopOnCorruption {
 		c.epochAt = func(o ident.Offset) (ident.Epoch, bool) {
-			if o >= l.cfg.RecoveryPoint {
+			if o >= l.scanPoint {
 				return 0, false
 			}
 			return table.EpochAt(o)
@@ -104,7 +107,7 @@ func (l *Log) scan(i int, x *indexes, files *indexCheck, table *epoch.Table, rec
 				"cutting it off could lose committed records: restore the disk or replace this replica", ErrCorrupt, s.base, b.pos, b.from, b.err)
 		}
 		if c.limit < 0 && b.end == size { // nothing valid follows that would tell where it ended
-			b.to = max(b.to, b.from+1, l.cfg.RecoveryPoint)
+			b.to = max(b.to, b.from+1, l.reached)
 			c.next = b.to
 		}
 		s.size, s.next, s.sinceIndex = b.end, b.to, l.cfg.IndexIntervalBytes+1
@@ -134,6 +137,7 @@ func (l *Log) scan(i int, x *indexes, files *indexCheck, table *epoch.Table, rec
 		if b != nil {
 			continue
 		}
+		l.gaps = l.gaps || c.gaps
 		s.note(x, h, pos)
 		if files != nil {
 			files.note(s, h, pos)
@@ -201,7 +205,7 @@ func missing(base, from, to ident.Offset) error {
 
 // sealDamagedTail begins a segment behind damage that reaches to the log's end: what is appended must get other offsets
 // than what was there.
-func (l *Log) sealDamagedTail(rec *Recovery) error {
+func (l *Log) sealDamagedTail() error {
 	a := l.active()
 	list := a.damage()
 	if len(list) == 0 || list[len(list)-1].end < a.size {

@@ -422,10 +422,10 @@ func TestSwapFileTakesThePlaceOfWhatItReplaces(t *testing.T) {
 	}
 }
 
-func TestLogThatEndsBelowItsStartIsEmptied(t *testing.T) {
+func TestMetadataLogThatEndsBelowItsStartIsEmptied(t *testing.T) {
 	m, _ := filled(t)
 	cfg := small
-	cfg.StartOffset = 77
+	cfg.StartOffset, cfg.StopOnCorruption = 77, true
 	l, rec := mustOpen(t, m, cfg)
 	if l.StartOffset() != 77 || l.EndOffset() != 77 || !rec.Repaired() {
 		t.Fatalf("%d to %d, %+v", l.StartOffset(), l.EndOffset(), rec)

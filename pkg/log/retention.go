@@ -56,7 +56,7 @@ func (l *Log) DeleteOldSegments(nowMs int64, limits Limits, upTo ident.Offset) (
 		if err != nil {
 			return 0, 0, err
 		}
-		// One below the start is there where a crash came before its removal was durable.
+		// One below the start was the active one when the start came to its end.
 		belowStart := s.next <= l.start && s != l.active()
 		if !expired && !belowStart && (limits.Bytes < 0 || size-s.size < limits.Bytes) {
 			break
@@ -142,6 +142,7 @@ func (l *Log) dropFirst(n int) error {
 		}
 	}
 	gone := l.segments[:n:n]
+	l.dirDirty = l.dirDirty || n > 0
 	l.segments = append([]*segment(nil), l.segments[n:]...)
 	l.publish(true)
 	for _, s := range gone {

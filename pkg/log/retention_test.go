@@ -166,12 +166,17 @@ func TestRetentionByTimePassesSegmentsWithoutATimestamp(t *testing.T) {
 }
 
 func TestSegmentsBelowTheStartGoWithoutALimit(t *testing.T) {
-	m, segments := filled(t)
-	cfg := small
-	cfg.StartOffset = segments[2] + 1
-	l, _ := mustOpen(t, m, cfg)
-	n, _, err := l.DeleteOldSegments(0, Limits{-1, -1}, 40)
-	if err != nil || n != 2 || l.Segments()[0] != segments[2] || l.StartOffset() != cfg.StartOffset {
+	l, _ := newLog(t, small)
+	mustAppend(t, l, 1, 4, 50)
+	if err := l.SetStartOffset(4); err != nil { // the segment is the active one, and stays
+		t.Fatal(err)
+	}
+	if err := l.Roll(); err != nil {
+		t.Fatal(err)
+	}
+	mustAppend(t, l, 1, 4, 50)
+	n, _, err := l.DeleteOldSegments(0, Limits{-1, -1}, 8)
+	if err != nil || n != 1 || l.Segments()[0] != 4 || l.StartOffset() != 4 {
 		t.Fatalf("%d removed, %v; %v from %d", n, err, l.Segments(), l.StartOffset())
 	}
 }

@@ -32,13 +32,6 @@ func (l *Log) roll() error {
 		return err
 	}
 	l.seal(sealed)
-	if sealed.base < l.toldFlushed {
-		// The owner's recovery point may still be the one from before a truncation. After a crash nothing below
-		// it would be scanned but the last segment, which this one is until the next is there.
-		if _, err := l.Flush(); err != nil {
-			return err
-		}
-	}
 	next := l.newActive(sealed.next)
 	if err := l.createNext(next); err != nil {
 		return l.poison("create segment", err)

@@ -95,7 +95,7 @@ func (l *Log) nextToScrub() *segment {
 
 // checkerOf makes a checker for what is now in a segment. It has no file yet.
 func (l *Log) checkerOf(s *segment) *checker {
-	c := &checker{base: s.base, size: s.size, limit: noOffset, gaps: l.mayFollow(1, 0), following: l.epochBehind(s), next: s.base, epoch: ident.UnknownEpoch}
+	c := &checker{base: s.base, size: s.size, limit: noOffset, noGaps: l.cfg.StopOnCorruption, gaps: l.mayHaveGaps(), following: l.epochBehind(s), next: s.base, epoch: ident.UnknownEpoch}
 	if s != l.active() {
 		c.limit = s.next
 	}
@@ -184,6 +184,7 @@ func (l *Log) EndScrub(s *Scrub, runErr error) (found bool, err error) {
 	if !s.done {
 		return false, nil
 	}
+	l.gaps = l.gaps || s.checker.gaps
 	damage, size := st.found, s.checker.size
 	next := s.checker.next
 	forget()

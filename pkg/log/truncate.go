@@ -11,8 +11,8 @@ import (
 // Truncate removes the records from offset to on. A batch that holds it goes whole, so EndOffset may then be
 // lower; so it is where to lies in a gap that compaction left: the log ends behind its last batch, as it will after
 // a restart. Below the log's start it is TruncateFully(to); at or beyond the end only the leader epochs that start
-// there go. It is durable when it returns. FlushedOffset may fall: the recovery point that the owner has
-// written down for this log should follow soon, since damage below it is taken for corruption.
+// there go. It is durable when it returns. FlushedOffset may fall, see
+// Config.LowerCheckpoints.
 func (l *Log) Truncate(to ident.Offset) error {
 	if l.err != nil {
 		return l.err
@@ -27,7 +27,6 @@ func (l *Log) Truncate(to ident.Offset) error {
 		}
 		return nil
 	}
-	l.takeBackFlushed()
 	keep := len(l.segments)
 	for keep > 1 && l.segments[keep-1].base >= to {
 		keep--
@@ -55,6 +54,10 @@ func (l *Log) Truncate(to ident.Offset) error {
 		// The batch that goes holds the log's start, so nothing readable is left.
 		return l.TruncateFully(l.start)
 	}
+	if err := l.lower(end, l.start); err != nil {
+		return err
+	}
+	l.truncations++
 	// Readers first: they must not find what is being removed.
 	l.segments = l.segments[:keep:keep]
 	last.size, last.next = cut, end
@@ -134,7 +137,12 @@ func (l *Log) TruncateFully(start ident.Offset) error {
 	if start < 0 {
 		return fmt.Errorf("log %s: %w: truncation to %d", l.dir, ErrOffsetOutOfRange, start)
 	}
-	l.takeBackFlushed()
+	// A crash on the way may leave it empty from any older start on.
+	if err := l.lower(0, start); err != nil {
+		return err
+	}
+	l.truncations++
+	l.flushed.Store(0)
 	l.cancelSeals(0)
 	gone := l.segments
 	next := l.newActive(start)
@@ -161,16 +169,22 @@ func (l *Log) TruncateFully(start ident.Offset) error {
 		return err
 	}
 	l.flushed.Store(int64(start))
+	l.durable = start
 	if err := l.damageChanged(); err != nil {
 		return err
 	}
 	return l.settle()
 }
 
-// takeBackFlushed notes that a truncation is under way.
-func (l *Log) takeBackFlushed() {
-	l.truncations++
-	l.toldFlushed = max(l.toldFlushed, l.FlushedOffset(), l.cfg.RecoveryPoint)
+// lower has the owner write down that no more than this is flushed, and where the log starts.
+func (l *Log) lower(recoveryPoint, start ident.Offset) error {
+	if l.cfg.LowerCheckpoints == nil {
+		return nil
+	}
+	if err := l.cfg.LowerCheckpoints(recoveryPoint, start); err != nil {
+		return l.poison("write the checkpoints", err)
+	}
+	return nil
 }
 
 // removeSegments removes segments that the view no longer holds, the last one first, so that a crash leaves a

@@ -154,7 +154,7 @@ func (c *checkpoints) settleForgotten(topic string, index int32) error {
 // noteReplica takes over where a replica stands. Its mutex is held, or it is closed.
 func (c *checkpoints) noteReplica(r *replica) {
 	l := r.partition.Log()
-	c.note(r.topic, r.id.Index, r.partition.HighWatermark(), l.FlushedOffset(), l.StartOffset())
+	c.note(r.topic, r.id.Index, r.partition.HighWatermark(), l.FlushedOffset(), l.DurableStartOffset())
 	c.noteClean(r.topic, r.id.Index, l.CleanOffset())
 }
 
@@ -167,8 +167,7 @@ func (c *checkpoints) note(topic string, index int32, highWatermark, recoveryPoi
 	c.set(log.LogStartCheckpointFile, topic, index, logStart)
 }
 
-// lower writes down that a partition's log is about to be truncated; see exec.PartitionConfig. What is appended in the
-// place of what goes is not compacted either.
+// lower is log.Config.LowerCheckpoints of a partition.
 func (c *checkpoints) lower(topic string, index int32, recoveryPoint, logStart ident.Offset) error {
 	for _, lowered := range []struct {
 		file string
@@ -190,7 +189,7 @@ func (c *checkpoints) lower(topic string, index int32, recoveryPoint, logStart i
 	return nil
 }
 
-// noteLogStart takes over where a log starts by now.
+// noteLogStart takes over where a log starts by now, and durably so.
 func (c *checkpoints) noteLogStart(topic string, index int32, logStart ident.Offset) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -227,7 +227,10 @@ func (b *broker) openReplica(o *opening, progress func(bytes int64) error) (*rep
 			// A clean stop leaves the recovery point of every log that it closed. One without was not open then, and
 			// nobody knows how it was left.
 			CleanShutdown: b.cleanStart && known,
-			Progress:      progress,
+			LowerCheckpoints: func(recoveryPoint, logStart ident.Offset) error {
+				return b.checkpoints.lower(o.topic, o.id.Index, recoveryPoint, logStart)
+			},
+			Progress: progress,
 		},
 		Replication: replication.Config{
 			Self: b.cfg.NodeID, LagTimeMax: time.Duration(b.cfg.Shared.Defaults.ReplicaLagTimeMax),
@@ -236,9 +239,6 @@ func (b *broker) openReplica(o *opening, progress func(bytes int64) error) (*rep
 		Cluster: b, MaxMessageBytes: int(values.MaxMessageBytes), Flush: flushPolicy(values), FlushApart: true, ScrubApart: true,
 		ChoresApart:         true,
 		TimestampAfterMaxMs: values.TimestampAfterMaxMs,
-		BeforeTruncate: func(recoveryPoint, logStart ident.Offset) error {
-			return b.checkpoints.lower(o.topic, o.id.Index, recoveryPoint, logStart)
-		},
 	})
 	if err != nil {
 		return nil, err

@@ -140,7 +140,7 @@ func (r *replica) drain(now ident.Instant) *aftermath {
 		}
 	}
 	if out.LogStart && !r.closed {
-		r.broker.checkpoints.noteLogStart(r.topic, r.id.Index, r.partition.Log().StartOffset())
+		r.broker.checkpoints.noteLogStart(r.topic, r.id.Index, r.partition.Log().DurableStartOffset())
 		wakeUp(r.broker.checkpoints.kick)
 	}
 	for _, token := range out.Wake {

@@ -218,7 +218,7 @@ func (n *isrNode) learn(image *metadata.Image) {
 func (n *isrNode) open() bool {
 	part, recovery, err := exec.OpenPartition(exec.PartitionConfig{
 		FS: vfs.Inject(n.fs, n.fault), Dir: "/data/" + isrTopic + "-0", Topic: isrTopic, ID: n.s.ctl.topic,
-		Log: log.Config{RecoveryPoint: n.recoveryPoint, ServeDamaged: n.s.opts.Mutant == replication.DamageServed, Settings: log.Settings{SegmentBytes: 1024, SegmentMs: 2000, SegmentJitterMs: 500}}, FlushApart: n.s.flushApart,
+		Log: log.Config{RecoveryPoint: n.recoveryPoint, LowerCheckpoints: n.lower, ServeDamaged: n.s.opts.Mutant == replication.DamageServed, Settings: log.Settings{SegmentBytes: 1024, SegmentMs: 2000, SegmentJitterMs: 500}}, FlushApart: n.s.flushApart,
 		Flush: n.flushPolicy(),
 		Replication: replication.Config{
 			Self: n.id, LagTimeMax: isrLagTime, FetchBackoff: 200 * time.Millisecond,
@@ -234,6 +234,12 @@ func (n *isrNode) open() bool {
 	n.s.w.Trace("node %d opens its log: end %d, high watermark %d, cut %d bytes", n.id, n.end(), part.HighWatermark(), recovery.CutBytes)
 	n.s.check.opened(n)
 	return true
+}
+
+// lower is log.Config.LowerCheckpoints.
+func (n *isrNode) lower(recoveryPoint, _ ident.Offset) error {
+	n.recoveryPoint = min(n.recoveryPoint, recoveryPoint)
+	return nil
 }
 
 var errISRDisk = errors.New("input/output error")

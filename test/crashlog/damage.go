@@ -157,8 +157,11 @@ func (c *kase) serves(l *log.Log, e *expectation, recovery log.Recovery, kind st
 			}
 		}
 	}
-	if l.EndOffset() < e.floor && !told && kind != "offset-checkpoint" {
-		return fmt.Errorf("lost without a word: %d was flushed", e.floor)
+	if l.EndOffset() < e.floor && (!told || kind == "offset-checkpoint") {
+		return fmt.Errorf("lost: %d was flushed", e.floor)
+	}
+	if start := l.StartOffset(); !c.settings.stopOnCorruption && start > e.startUpTo && start < e.floor { // of a metadata log it is where a snapshot ends
+		return fmt.Errorf("the log starts at %d, may start at %d: what lies between is hidden", start, e.startUpTo)
 	}
 	return nil
 }

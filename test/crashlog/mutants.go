@@ -31,6 +31,7 @@ const (
 	markLeftDuringLoad ownerMistake = iota + 1
 	markBeforeClose
 	recoveryPointBeforeSync
+	pointOutlivesTruncation
 )
 
 func (m *mutant) is(mistake ownerMistake) bool { return m != nil && m.owner == mistake }
@@ -52,6 +53,9 @@ var mutants = []*mutant{
 	{name: "truncation-not-synced", mistake: "a truncated segment is not synced", afterTruncate: true},
 	{name: "cleaned-renamed-unsynced", mistake: "a compacted segment takes the place of the old ones before it is synced", dropSync: hasSuffix(".log.cleaned")},
 	{name: "recovery-point-before-sync", mistake: "the recovery point is written before the data below it is synced", owner: recoveryPointBeforeSync},
+	{name: "point-outlives-truncation", mistake: "the recovery point is not lowered before the log is truncated", owner: pointOutlivesTruncation},
+	{name: "start-before-flush", mistake: "a log start is written down before a flush has covered it",
+		file: "test/crashlog/owner.go", from: "l.DurableStartOffset()", to: "l.StartOffset()"},
 	{name: "mark-left-during-load", mistake: "the mark of a clean shutdown stays until the logs are loaded (KAFKA-10471)", owner: markLeftDuringLoad},
 	{name: "mark-before-close", mistake: "the mark of a clean shutdown is written before the logs are closed", owner: markBeforeClose},
 
@@ -79,6 +83,10 @@ var mutants = []*mutant{
 		file: "pkg/log/producers.go", from: "if newest < from {", to: "if false {"},
 	{name: "forgotten-epochs", mistake: "leader epochs that were forgotten with a start that a crash takes back stay forgotten",
 		file: "pkg/log/open.go", from: "if _, ok := l.epochs.EpochAt(l.start); !ok && l.start < end {", to: "if false {"},
+	{name: "start-believed", mistake: "a log start is believed whatever the files say",
+		file: "pkg/log/trust.go", from: "if said <= first || l.cfg.StopOnCorruption {", to: "if true {"},
+	{name: "point-believed", mistake: "a recovery point is believed though the log was closed elsewhere",
+		file: "pkg/log/trust.go", from: "case clean && newest == last.next && newest < l.reached:", to: "case false:"},
 	{name: "last-of-key-removed", mistake: "compaction removes the last record of a key too",
 		file: "pkg/log/cleanrun.go", from: "latest > r.Offset {", to: "latest >= r.Offset {"},
 	{name: "producer-end-removed", mistake: "compaction keeps a producer's last batch alone, though it lies behind and a crash may take it",

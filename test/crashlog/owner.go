@@ -70,6 +70,7 @@ func startOwner(fsys vfs.FS, s *settings, m *mutant) (*owner, error) {
 			Files:         log.NewFiles(1, 1), ChoresApart: s.choresApart, // so that nothing stays open
 			CleanOffset:   o.files[cleanerCheckpoint][topicIndex(i)],
 			CleanShutdown: o.clean, StopOnCorruption: s.stopOnCorruption,
+			LowerCheckpoints: func(recoveryPoint, start ident.Offset) error { return o.lower(i, recoveryPoint, start) },
 		})
 		if err != nil {
 			return o, fmt.Errorf("start: %w", err)
@@ -89,7 +90,7 @@ func (o *owner) note() {
 		if o.mutant.is(recoveryPointBeforeSync) {
 			o.files[log.RecoveryPointCheckpointFile][topicIndex(i)] = l.EndOffset()
 		}
-		o.files[log.LogStartCheckpointFile][topicIndex(i)] = l.StartOffset()
+		o.files[log.LogStartCheckpointFile][topicIndex(i)] = l.DurableStartOffset()
 		o.files[log.HighWatermarkCheckpointFile][topicIndex(i)] = l.EndOffset()
 		o.files[cleanerCheckpoint][topicIndex(i)] = l.CleanOffset()
 	}
@@ -105,17 +106,14 @@ func (o *owner) checkpoint() error {
 	return nil
 }
 
-// mustLower says whether what is written down of partition i lies above these.
-func (o *owner) mustLower(i int, recoveryPoint, start ident.Offset) bool {
-	return recoveryPoint < o.files[log.RecoveryPointCheckpointFile][topicIndex(i)] || start < o.files[log.LogStartCheckpointFile][topicIndex(i)]
-}
-
-// lower writes down that a log will be truncated, before it is. A higher start would hide what is written there later,
-// and a higher recovery point call it damaged when a crash tears it.
+// lower writes down that a log will be truncated, before it is.
 func (o *owner) lower(i int, recoveryPoint, start ident.Offset) error {
-	for _, name := range []string{log.RecoveryPointCheckpointFile, log.LogStartCheckpointFile} {
+	if o.mutant.is(pointOutlivesTruncation) {
+		recoveryPoint = o.files[log.RecoveryPointCheckpointFile][topicIndex(i)]
+	}
+	for _, name := range []string{log.RecoveryPointCheckpointFile, log.LogStartCheckpointFile, cleanerCheckpoint} {
 		to := start
-		if name == log.RecoveryPointCheckpointFile {
+		if name != log.LogStartCheckpointFile {
 			to = recoveryPoint
 		}
 		if o.files[name][topicIndex(i)] <= to {

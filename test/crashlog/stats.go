@@ -52,7 +52,7 @@ func (s *stats) String() string {
 func (s *stats) missing() []string {
 	return slices.Concat(
 		s.steps.missing("start", "stop", "append-as-leader", "append-as-follower", "append-again", "flush", "flush-begin",
-			"flush-end", "roll", "truncate", "truncate-fully", "move-start", "lower", "retain", "assign-epoch",
+			"flush-end", "roll", "truncate", "truncate-fully", "move-start", "retain", "assign-epoch",
 			"expire-producers", "checkpoint", "clean-begin", "clean-run", "clean-end",
 			"chores-begin", "chores-run", "chores-end"),
 		s.ops.missing("create", "write", "truncate", "sync", "syncdir", "remove", "rename", "mkdir", "done"),

@@ -230,18 +230,12 @@ func (r *run) truncate(p *part) {
 	}
 	from = max(from, min(p.committed, h.end))
 	to := from + ident.Offset(r.rng.Int64N(int64(h.end+2-from)))
-	if after := h.truncated(to); after != h && len(after.entries) == 0 {
-		r.lower(p, 0, after.start)
-	} else {
-		r.lower(p, after.end, after.end)
-	}
-	h = p.before
 	p.after = h.truncated(to)
 	if len(p.after.entries) == 0 && p.after != h {
 		p.resets, p.promised = true, 0
 	}
 	p.promised = min(p.promised, p.after.end)
-	r.named(fmt.Sprintf("truncate %d to %d", p.index, to), func() error {
+	r.named(fmt.Sprintf("truncate %d to %d", p.index, to), r.written(func() error {
 		err := p.log.Truncate(to)
 		for _, e := range p.log.Epochs() {
 			if err == nil && e.Start >= max(to, p.after.end) { // KAFKA-10706
@@ -249,15 +243,14 @@ func (r *run) truncate(p *part) {
 			}
 		}
 		return err
-	})
+	}))
 }
 
 func (r *run) truncateFully(p *part) {
 	to := ident.Offset(r.rng.IntN(300))
-	r.lower(p, 0, to) // a crash on the way may leave it empty from any older start on
 	p.committed = 0
 	p.after, p.resets, p.promised = emptied(to), true, 0
-	r.named(fmt.Sprintf("truncate-fully %d to %d", p.index, to), func() error { return p.log.TruncateFully(to) })
+	r.named(fmt.Sprintf("truncate-fully %d to %d", p.index, to), r.written(func() error { return p.log.TruncateFully(to) }))
 }
 
 func (r *run) moveStart(p *part) {
@@ -285,14 +278,6 @@ func (r *run) retain(p *part) {
 		}
 		return err
 	})
-}
-
-// lower has the owner write down where the log will be truncated to, as it must.
-func (r *run) lower(p *part, recoveryPoint, start ident.Offset) {
-	for r.owner.mustLower(p.index, recoveryPoint, start) {
-		p.written = min(p.written, start)
-		r.named("lower", r.written(func() error { return r.owner.lower(p.index, recoveryPoint, start) }))
-	}
 }
 
 // written notes the log starts that are written down once do has done it.

@@ -34,11 +34,6 @@ type PartitionConfig struct {
 	MaxMessageBytes int
 	// TimestampAfterMaxMs is the topic's message.timestamp.after.max.ms; negative means no limit.
 	TimestampAfterMaxMs int64
-	// BeforeTruncate, unless nil, writes down that the log is about to be truncated: no higher recovery point, no higher
-	// log start than these and no cleaner's offset above the recovery point may outlive a crash. A higher recovery point
-	// would call damaged what the crash tears of the records that come next, a higher start would hide them, and a higher
-	// cleaner's offset would call them compacted.
-	BeforeTruncate func(recoveryPoint, logStart ident.Offset) error
 }
 
 // Partition is one partition replica: its log, its core and what lies between them. It is synchronous and has no
@@ -60,6 +55,8 @@ type Partition struct {
 	flushing  bool // under way
 	unflushed flushClock
 	stamps    map[replication.Token]int64 // log append times of produces that are not answered yet
+	deleted   []replication.Deletion      // not told yet
+	start     ident.Offset                // of the log, as the caller knows it may be written down
 	closed    bool
 	outputs   Output
 	appendErr string
@@ -73,7 +70,7 @@ type Output struct {
 	Completed []Produced
 	// Deleted: DeleteRecords that are to be answered, once log-start-offset-checkpoint has the new start.
 	Deleted []replication.Deletion
-	// LogStart has moved: worth a checkpoint.
+	// LogStart: where the log's start may be written down (log.DurableStartOffset) has moved: worth a checkpoint.
 	LogStart bool
 	// Wake: fetches that were parked and are to be evaluated again.
 	Wake []replication.Token
@@ -129,6 +126,7 @@ func OpenPartition(cfg PartitionConfig) (*Partition, log.Recovery, error) {
 			return nil, recovery, errors.Join(fmt.Errorf("flush the log of %s-%d: %w", cfg.Topic, cfg.ID.Index, err), l.Close())
 		}
 	}
+	p.start = l.DurableStartOffset()
 	p.core = replication.New(cfg.Replication, l, cfg.Cluster)
 	p.noteDamage(0)
 	return p, recovery, nil
@@ -191,6 +189,7 @@ func (p *Partition) Drain(now ident.Instant, out *Output) {
 			p.EndFlush(now, f, f.Sync())
 		}
 	}
+	p.noteLogStart()
 	p.outputs.Chores = p.chores(now)
 	p.outputs.Flush = p.flush && !p.flushing && !p.closed && p.failure == nil
 	spare := Output{Completed: out.Completed[:0], Deleted: out.Deleted[:0], Wake: out.Wake[:0], Facts: out.Facts[:0]}
@@ -254,7 +253,6 @@ func (p *Partition) perform() {
 		err := p.truncate(*t)
 		p.do("truncate", err)
 		if err == nil {
-			p.outputs.LogStart = p.outputs.LogStart || t.Full
 			p.todo = append(p.todo, replication.TruncateDone{})
 		}
 	}
@@ -268,7 +266,6 @@ func (p *Partition) perform() {
 		err := p.log.SetStartOffset(*e.RaiseLogStart)
 		p.do("raise the log start", err)
 		if err == nil {
-			p.outputs.LogStart = true
 			p.todo = append(p.todo, replication.LogStartRaised{})
 		}
 	}
@@ -288,7 +285,7 @@ func (p *Partition) collect(e *replication.Effects) {
 	for _, a := range e.Answers {
 		p.answer = a
 	}
-	p.outputs.Deleted = append(p.outputs.Deleted, e.Deleted...)
+	p.deleted = append(p.deleted, e.Deleted...)
 	p.outputs.Wake = append(p.outputs.Wake, e.Wake...)
 	p.outputs.Facts = append(p.outputs.Facts, e.Facts...)
 	if e.Proposal != nil {
@@ -300,15 +297,6 @@ func (p *Partition) collect(e *replication.Effects) {
 }
 
 func (p *Partition) truncate(t replication.Truncation) error {
-	if p.cfg.BeforeTruncate != nil {
-		recoveryPoint := t.To
-		if t.Full || t.To < p.log.StartOffset() { // a crash on the way may leave it empty from any older start on
-			recoveryPoint = 0
-		}
-		if err := p.cfg.BeforeTruncate(recoveryPoint, t.To); err != nil {
-			return err
-		}
-	}
 	if t.Full {
 		return p.log.TruncateFully(t.To)
 	}

@@ -34,9 +34,11 @@ type flushClock struct {
 	running bool
 }
 
-// noteUnflushed runs after each step: it starts the clock of FlushPolicy.After and asks for the flush that is due.
+// noteUnflushed runs after each step: it starts the clock of FlushPolicy.After and asks for the flush that is due. One
+// is due, too, before a new log start may be written down.
 func (p *Partition) noteUnflushed(now ident.Instant) {
 	policy, c := &p.cfg.Flush, &p.unflushed
+	p.flush = p.flush || !p.flushing && p.log.StartOffset() > p.log.DurableStartOffset()
 	if policy.Records == 0 && policy.After == 0 || p.failure != nil || p.closed {
 		c.running = false
 		return

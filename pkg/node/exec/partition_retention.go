@@ -28,7 +28,6 @@ func (p *Partition) DeleteOldSegments(now ident.Instant, nowMs int64, limits log
 	if err != nil {
 		p.step(now, p.fail("retention", err))
 	} else if segments > 0 {
-		p.outputs.LogStart = true
 		p.step(now, replication.LogStartRaised{})
 	}
 	return segments, bytes, err

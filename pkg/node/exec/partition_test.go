@@ -238,6 +238,18 @@ func TestIdempotentProducerOverRestartAndLeaderChange(t *testing.T) {
 
 func TestDivergedFollowerTruncatesAndAgrees(t *testing.T) {
 	a, b := newRig(t, 1, false), newRig(t, 2, false)
+	var told []ident.Offset
+	a.cfg.Log.LowerCheckpoints = func(to, start ident.Offset) error {
+		if a.Log().EndOffset() != 4 {
+			t.Errorf("told after the truncation, which left %d", a.Log().EndOffset())
+		}
+		told = append(told, to)
+		if start != 0 {
+			t.Errorf("told of a log start at %d", start)
+		}
+		return nil
+	}
+	a.open()
 	a.role(1, 3, 1, 2)
 	b.role(1, 3, 1, 2)
 	a.produce(1, records("0", "1").Build())
@@ -246,17 +258,6 @@ func TestDivergedFollowerTruncatesAndAgrees(t *testing.T) {
 	b.role(2, 4, 2)
 	b.produce(1, records("2").Build())
 	a.role(2, 4, 2)
-	var told []ident.Offset
-	a.Partition.cfg.BeforeTruncate = func(to, start ident.Offset) error {
-		if a.Log().EndOffset() != 4 {
-			t.Errorf("told after the truncation, which left %d", a.Log().EndOffset())
-		}
-		told = append(told, to)
-		if start != to {
-			t.Errorf("told of a log start at %d and an end at %d", start, to)
-		}
-		return nil
-	}
 	defer func() {
 		if len(told) != 1 || told[0] != 2 {
 			t.Errorf("truncations told of: %v", told)
