@@ -75,7 +75,7 @@ func (l *fakeLog) snapshot(end ident.Offset, voters raft.VoterSet, trim bool) ra
 func (l *fakeLog) trimTable() {
 	l.table.TruncateFromStart(l.start)
 	if l.start == l.EndOffset() {
-		l.table.Clear()
+		l.table = epoch.Table{}
 	}
 }
 
@@ -88,7 +88,7 @@ func (l *fakeLog) install(s fakeSnapshot) {
 		l.trimTable()
 	} else {
 		l.records, l.start = slices.Clone(s.records), end
-		l.table.Clear()
+		l.table = epoch.Table{}
 	}
 	l.snapshots = []fakeSnapshot{s}
 }
