@@ -44,6 +44,13 @@ bench-log: ## Append, read, look up, roll, recover, send and flush: a table, and
 	go test -count=1 -run Allocations ./pkg/log ./pkg/wire ./pkg/node/exec
 	go run ./hack/benchlog $(BENCH_ARGS)
 
+.PHONY: bench-quorum
+bench-quorum: build ## 100,000 partitions: a change, snapshots, installs; commits beside etcd, as ratios: tables, and a failure when a bound is missed.
+	go test -count=1 -run Allocations ./pkg/metadata
+	@mkdir -p $(BIN)/proofs
+	go build -o $(BIN)/proofs/bench-quorum ./hack/benchquorum
+	$(BIN)/proofs/bench-quorum $(BENCH_ARGS)
+
 .PHONY: kafka-decode
 kafka-decode: build ## Apache Kafka's own decoder reads our metadata log, snapshots and segments (needs Java and Maven).
 	hack/kafka/verify.sh

@@ -205,3 +205,35 @@ func BenchmarkSnapshot(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkReplay loads the log that a cluster began with, as a voter does at its start when there is no snapshot.
+func BenchmarkReplay(b *testing.B) {
+	for _, s := range bigcluster.Shapes {
+		var log []byte
+		var records []metadata.Record
+		next := ident.Offset(0)
+		for r := range s.Records() {
+			if records = append(records, r); len(records) == 1000 {
+				log = append(log, metadata.EncodeBatch(next, 1, 0, records...)...)
+				next += 1000
+				records = records[:0]
+			}
+		}
+		b.Run(s.String(), func(b *testing.B) {
+			b.SetBytes(int64(len(log)))
+			b.ReportAllocs()
+			for b.Loop() {
+				l := metadata.NewLoader(metadata.Empty(), -1)
+				for batch, err := range metadata.ReadBatches(log) {
+					if err == nil {
+						err = l.Load(batch)
+					}
+					if err != nil {
+						b.Fatal(err)
+					}
+				}
+				l.Publish()
+			}
+		})
+	}
+}
