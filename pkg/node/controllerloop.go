@@ -41,6 +41,7 @@ type controllerLoop struct {
 	clock  clock
 	log    metadataLog
 	core   *controller.Controller
+	turned func() // is called at each turn
 
 	self ident.NodeID
 
@@ -91,7 +92,7 @@ func newControllerLoop(cfg Config, logger *slog.Logger, c clock, log metadataLog
 		return nil, err
 	}
 	return &controllerLoop{
-		logger: logger, clock: c, log: log, core: core, self: cfg.NodeID,
+		logger: logger, clock: c, log: log, core: core, turned: func() {}, self: cfg.NodeID,
 		kick: make(chan struct{}, 1), contacts: map[contact]ident.Instant{},
 		known: raft.Leadership{Leader: ident.NoNode, Epoch: ident.UnknownEpoch},
 	}, nil
@@ -102,6 +103,7 @@ func (c *controllerLoop) run(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
+		c.turned()
 		timer.Reset(max(0, c.clock.until(c.core.NextDeadline())))
 		select {
 		case <-ctx.Done():

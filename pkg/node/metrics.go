@@ -22,6 +22,7 @@ type nodeMetrics struct {
 	alterFailures                      prometheus.Counter
 	logFlush                           flushMetrics
 	chores                             choreMetrics
+	turns                              turnMetrics
 	snapshotSeconds                    prometheus.Histogram
 	scrubbed                           prometheus.Counter
 	requests                           *prometheus.HistogramVec
@@ -49,6 +50,7 @@ func newMetrics() *nodeMetrics {
 		}, []string{"listener", "api"}),
 		logFlush: newFlushMetrics(),
 		chores:   newChoreMetrics(),
+		turns:    newTurnMetrics(),
 		snapshotSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: "highwater", Name: "metadata_snapshot_seconds", Help: "How long writing a snapshot of the metadata took.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 4, 10),
@@ -66,7 +68,7 @@ func newMetrics() *nodeMetrics {
 		ConstLabels: prometheus.Labels{"version": buildinfo.Version},
 	})
 	build.Set(1)
-	m.registry.MustRegister(m.snapshotSeconds, m.scrubbed)
+	m.registry.MustRegister(m.snapshotSeconds, m.turns.all, m.scrubbed)
 	m.registry.MustRegister(m.chores.runs, m.chores.failures, m.logFlush.seconds, m.logFlush.records, m.logFlush.bytes)
 	m.registry.MustRegister(m.isrShrinks, m.isrExpands, m.isrRefused, m.alterSeconds, m.alterFailures, m.requests,
 		m.connections, m.closed, build, collectors.NewGoCollector(),

@@ -88,6 +88,7 @@ func (n *Node) open() error {
 		if err != nil {
 			return err
 		}
+		n.controller.turned = n.metrics.turns.controller.Inc
 	}
 	if n.cfg.Data {
 		n.broker, err = newBroker(n.cfg, n.logger, n.clock, n.dataDir, n.incarnation, n.controllers, n.dialer, n.facts, n.metrics, n.stop)

@@ -57,6 +57,7 @@ func (p *publisher) lead(start raft.EpochStart) {
 
 func (p *publisher) run(ctx context.Context) {
 	for {
+		p.node.metrics.turns.publisher.Inc()
 		if err := p.publish(); err != nil {
 			p.node.stop(fmt.Errorf("the metadata log can't be followed: %w", err))
 			return

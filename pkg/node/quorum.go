@@ -231,6 +231,7 @@ func (q *quorum) timerLoop(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
+		q.node.metrics.turns.timer.Inc()
 		q.mu.Lock()
 		deadline := q.exec.NextDeadline()
 		q.mu.Unlock()
@@ -254,6 +255,7 @@ func (q *quorum) flushLoop(ctx context.Context) {
 			return
 		case <-q.flushKick:
 		}
+		q.node.metrics.turns.flush.Inc()
 		q.mu.Lock()
 		if !q.exec.FlushWanted() {
 			q.mu.Unlock()

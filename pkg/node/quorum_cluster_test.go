@@ -260,3 +260,47 @@ func TestVoterIsAddedAndTheLeaderRemoved(t *testing.T) {
 	}
 	c.createTopic("later", 1, 1, nil)
 }
+
+// KAFKA-17751, KAFKA-19605: an idle quorum's loops turn some tens of times a second, in each role, however long it
+// stands. What passes is counted by the NoOps that the controller appends, one each half second.
+func TestLoopsOfAnIdleQuorumTurnSeldom(t *testing.T) {
+	c := newCluster(t, 3, 1)
+	c.waitReady(1000, 1001, 1002, 0)
+	loops := []string{"timer", "flush", "publisher", "controller"}
+	count := func(id ident.NodeID) (turns, committed float64) {
+		t.Helper()
+		for _, loop := range loops {
+			n, err := c.metric(id, fmt.Sprintf("highwater_metadata_loop_turns_total{loop=%q}", loop))
+			if err != nil {
+				t.Fatal(err)
+			}
+			turns += n
+		}
+		committed, err := c.metric(id, "highwater_metadata_high_watermark")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return turns, committed
+	}
+	const noOps = 6
+	type reading struct{ turns, committed float64 }
+	before := map[ident.NodeID]reading{}
+	for id := range c.nodes {
+		turns, committed := count(id)
+		before[id] = reading{turns, committed}
+	}
+	for id := range c.nodes {
+		var turns, committed float64
+		c.eventually("the idle quorum goes on", func() error {
+			turns, committed = count(id)
+			if committed < before[id].committed+noOps {
+				return fmt.Errorf("high watermark %v after %v", committed, before[id].committed)
+			}
+			return nil
+		})
+		each := (turns - before[id].turns) / (committed - before[id].committed)
+		if t.Logf("node %d: %.0f turns for each half second", id, each); each > 150 || each < 1 {
+			t.Errorf("node %d: its loops turn %.0f times for each half second", id, each)
+		}
+	}
+}
