@@ -138,7 +138,7 @@ func TestLeavingTheQuorumWaitsOnlyForWhatIsUnderWay(t *testing.T) {
 func TestControllerDoesNotWaitForTheLogsOfItsNode(t *testing.T) {
 	l := newLoopTest(t)
 	b := newTestBroker(t, vfs.NewMem())
-	n := &Node{broker: b.broker, controller: l.controllerLoop, logger: slog.New(slog.DiscardHandler)}
+	n := &Node{broker: b.broker, controller: l.controllerLoop, installs: &installs{}, logger: slog.New(slog.DiscardHandler)}
 	p := newPublisher(n)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
