@@ -3,6 +3,8 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"testing"
 	"time"
 
@@ -11,8 +13,10 @@ import (
 
 	"github.com/highwater-io/highwater/internal/testscale"
 	"github.com/highwater-io/highwater/pkg/ident"
+	"github.com/highwater-io/highwater/pkg/metadata"
 	"github.com/highwater-io/highwater/pkg/quorum/raft"
 	"github.com/highwater-io/highwater/pkg/quorum/raft/rpc"
+	"github.com/highwater-io/highwater/pkg/wire"
 )
 
 // Kafka's kafka-metadata-quorum sends voter changes to brokers (--bootstrap-server), which pass them on.
@@ -77,4 +81,32 @@ func TestDataNodePassesVoterChangesToTheLeader(t *testing.T) {
 		}
 		return err
 	})
+}
+
+// The level of kraft.version stands in a control record, not in metadata; kafka-features shows what ApiVersions says.
+func TestEveryNodeTellsTheFinalizedLevels(t *testing.T) {
+	c := newCluster(t, 1, 1)
+	c.waitReady(1000, 0)
+	want := map[string]int16{metadata.FeatureMetadataVersion: int16(metadata.Pinned), "kraft.version": 1}
+	for _, address := range []string{
+		c.nodes[1000].config.AdvertisedController, c.nodes[0].config.AdvertisedInternal, c.nodes[0].config.AdvertisedExternal,
+	} {
+		c.eventually("the levels at "+address, func() error {
+			ctx, cancel := context.WithTimeout(context.Background(), testscale.Duration(5*time.Second))
+			defer cancel()
+			conn, err := (&wire.Dialer{}).Dial(ctx, address)
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			got := map[string]int16{}
+			for _, f := range conn.Features().Finalized {
+				got[f.Name] = f.Max
+			}
+			if !maps.Equal(got, want) {
+				return fmt.Errorf("told %v, want %v", got, want)
+			}
+			return nil
+		})
+	}
 }

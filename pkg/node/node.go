@@ -288,6 +288,9 @@ func (n *Node) features() wire.Features {
 	for name, level := range image.Features() {
 		f.Finalized = append(f.Finalized, wire.Feature{Name: name, Min: level, Max: level})
 	}
+	if n.quorum.votersInLog() {
+		f.Finalized = append(f.Finalized, wire.Feature{Name: featureKRaftVersion, Min: 1, Max: 1})
+	}
 	return f
 }
 

@@ -332,6 +332,14 @@ func (q *quorum) leader() ident.NodeID {
 	return q.exec.Core().Leadership().Leader
 }
 
+// votersInLog says whether the voter set is committed in the log, which is kraft.version 1 (KIP-853): a level that no
+// metadata record tells.
+func (q *quorum) votersInLog() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.exec.Core().VotersBelow(q.exec.HighWatermark()).Offset != raft.BootstrapOffset
+}
+
 // voterEndpoints lists where the voters listen.
 func (q *quorum) voterEndpoints() []endpoint {
 	q.mu.Lock()
