@@ -75,6 +75,11 @@ kafka-data: build ## Apache Kafka and our node take turns on copies of one data 
 	go build -o $(BIN)/proofs/kafka-data ./test/kafkadata
 	$(BIN)/proofs/kafka-data
 
+.PHONY: kafka-peer
+kafka-peer: build ## Apache Kafka's tools ask our quorum, and its stock broker lives, dies and catches up in our cluster (needs Java and Maven).
+	go build -o $(BIN)/proofs/kafka-peer ./test/kafkapeer
+	$(BIN)/proofs/kafka-peer
+
 ##@ Build
 
 .PHONY: build

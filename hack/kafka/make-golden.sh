@@ -1,13 +1,16 @@
 #!/usr/bin/env bash
 # Makes pkg/metadata/testdata/kafka-<major.minor>/ anew with a real Apache Kafka: the metadata log, snapshots and
 # small files of a plain node ("single") and of two nodes with everything that has a metadata record ("features").
+#   make-golden.sh [OUT [single|features]...]   another folder, one scenario alone
 # Needs Java 17, Maven and Go; about two minutes. All processes listen on 127.0.0.1 and end with this script.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
 lib=$("$here/fetch.sh")
 version=$(basename "$(dirname "$lib")")
-out=$root/pkg/metadata/testdata/kafka-${version%.*}
+out=${1:-$root/pkg/metadata/testdata/kafka-${version%.*}}
+scenarios=("${@:2}")
+[ ${#scenarios[@]} -gt 0 ] || scenarios=(single features)
 work=$(mktemp -d)
 cleanup() {
 	for dir in "$work"/*/node*; do [ ! -d "$dir" ] || "$here/node.sh" kill "$dir"; done
@@ -85,45 +88,50 @@ export KAFKA_HEAP=384m
 driver=$work/golden
 (cd "$root" && go build -o "$driver" ./hack/kafka/golden)
 
-say "single: one combined node, kraft.version 1, no eligible leader replicas"
-dir=$work/single/node1
-free_port; client=$port
-free_port; controller=$port
-config "$dir" 1 broker,controller "$client" "$controller"
-format "$dir" "U2luZ2xlLWdvbGRlbi0xLg" --standalone --release-version 4.1-IV1 --feature eligible.leader.replicas.version=0
-"$here/node.sh" start "$dir"
-"$driver" single "127.0.0.1:$client" "$dir" || { tail -n 40 "$dir/server.log" >&2; exit 1; }
-"$here/node.sh" stop "$dir"
+single() {
+	say "single: one combined node, kraft.version 1, no eligible leader replicas"
+	local dir=$work/single/node1
+	free_port; client=$port
+	free_port; controller=$port
+	config "$dir" 1 broker,controller "$client" "$controller"
+	format "$dir" "U2luZ2xlLWdvbGRlbi0xLg" --standalone --release-version 4.1-IV1 --feature eligible.leader.replicas.version=0
+	"$here/node.sh" start "$dir"
+	"$driver" single "127.0.0.1:$client" "$dir" || { tail -n 40 "$dir/server.log" >&2; exit 1; }
+	"$here/node.sh" stop "$dir"
+	copy single node1 orders-0
+}
 
-say "features: two nodes, eligible leader replicas, users, ACLs, quotas, tokens, elections"
-one=$work/features/node1 two=$work/features/node2
-free_port; client=$port
-free_port; controller=$port
-free_port; sasl=$port
-free_port; client2=$port
-config "$one" 1 broker,controller "$client" "$controller" "$sasl"
-config "$two" 2 broker "$client2" "$controller"
-for dir in "$one" "$two"; do
-	cat >>"$dir/server.properties" <<-END
-		authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
-		super.users=User:ANONYMOUS;User:alice
-		sasl.enabled.mechanisms=SCRAM-SHA-256
-		listener.name.sasl.scram-sha-256.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
-		delegation.token.secret.key=golden
-	END
-done
-id="RmVhdHVyZXMtZ29sZGVuLg"
-format "$one" "$id" --standalone --release-version 4.1-IV1 --add-scram 'SCRAM-SHA-256=[name=root,password=secret,iterations=4096]'
-format "$two" "$id" --no-initial-controllers --release-version 4.1-IV1
-"$here/node.sh" start "$one"
-"$here/node.sh" start "$two"
-"$driver" features "127.0.0.1:$client" "127.0.0.1:$sasl" "$one" "$two" "$here/node.sh" || { tail -n 40 "$one/server.log" "$two/server.log" >&2; exit 1; }
-"$here/node.sh" stop "$one"
+features() {
+	say "features: two nodes, eligible leader replicas, users, ACLs, quotas, tokens, elections"
+	local dir one=$work/features/node1 two=$work/features/node2
+	free_port; client=$port
+	free_port; controller=$port
+	free_port; sasl=$port
+	free_port; client2=$port
+	config "$one" 1 broker,controller "$client" "$controller" "$sasl"
+	config "$two" 2 broker "$client2" "$controller"
+	for dir in "$one" "$two"; do
+		cat >>"$dir/server.properties" <<-END
+			authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+			super.users=User:ANONYMOUS;User:alice
+			sasl.enabled.mechanisms=SCRAM-SHA-256
+			listener.name.sasl.scram-sha-256.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
+			delegation.token.secret.key=golden
+		END
+	done
+	local id="RmVhdHVyZXMtZ29sZGVuLg"
+	format "$one" "$id" --standalone --release-version 4.1-IV1 --add-scram 'SCRAM-SHA-256=[name=root,password=secret,iterations=4096]'
+	format "$two" "$id" --no-initial-controllers --release-version 4.1-IV1
+	"$here/node.sh" start "$one"
+	"$here/node.sh" start "$two"
+	"$driver" features "127.0.0.1:$client" "127.0.0.1:$sasl" "$one" "$two" "$here/node.sh" || { tail -n 40 "$one/server.log" "$two/server.log" >&2; exit 1; }
+	"$here/node.sh" stop "$one"
+	copy features node1 pairs-0 __transaction_state-0
+	copy features node2
+}
 
-rm -rf "$out"
-copy single node1 orders-0
-copy features node1 pairs-0 __transaction_state-0
-copy features node2
+[ $# -gt 0 ] || rm -rf "$out"
+for scenario in "${scenarios[@]}"; do "$scenario"; done
 say "done:"
 (cd "$out" && find . -type f -printf '%8s %P\n' | sort -k2) >&2
 du -sh "$out" >&2

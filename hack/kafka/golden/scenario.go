@@ -53,6 +53,8 @@ func features(a *admin, saslSeed, dir1, dir2, nodeScript string) {
 	a.setConfig(kmsg.ConfigResourceTypeClientMetrics, "telemetry", "interval.ms", ptr("60000"))
 	a.setConfig(kmsg.ConfigResourceTypeGroupConfig, "readers", "consumer.session.timeout.ms", ptr("46000"))
 	a.produce("pairs")
+	// Left to the broker it would be on either node.
+	a.createTopic("__transaction_state", 0, [][]int32{{1}}, "cleanup.policy", "compact", "segment.bytes", "104857600")
 	a.transaction("pairs")
 
 	a.reassign("moved", []int32{1, 2})

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/highwater-io/highwater/internal/testscale"
+	"github.com/highwater-io/highwater/test/workload"
+)
+
+// kills takes the broker, our leader and the leader of the quorum away by kill -9 under load, one after the other.
+func (p *proof) kills(ctx context.Context) error {
+	seeds := []string{p.ours.nodes[0].external, p.ours.nodes[1].external, p.broker.external}
+	load, err := workload.Start(seeds, topicLoad, 20*time.Millisecond)
+	if err != nil {
+		return err
+	}
+	p.check("kill -9 of the broker: our controller fences it within its session, our node leads in its place", func() (string, error) {
+		killed := time.Now()
+		p.broker.kill()
+		took, err := p.waitFenced(ctx, killed)
+		if err == nil {
+			err = fencedInTime(took)
+		}
+		if err == nil {
+			err = errors.Join(p.inSync(ctx, topicMixed, 0, 0, 0), p.inSync(ctx, topicMixed, 1, 0, 0), p.produce(ctx, topicMixed, 1, 30, kgo.LeaderAck()))
+		}
+		return fmt.Sprintf("%.1f s after the kill", took.Seconds()), err
+	})
+	if err := p.broker.start(); err != nil {
+		return err
+	}
+	if !p.check("it comes back, is unfenced, and follows our node until the ISR is full again", func() (string, error) {
+		began := time.Now()
+		if err := p.waitUnfenced(ctx); err != nil {
+			return "", err
+		}
+		back := time.Since(began)
+		saw, err := p.sameBytes(ctx, 0, 0)
+		return fmt.Sprintf("unfenced %.1f s after its start; %s", back.Seconds(), saw), err
+	}) {
+		return errors.New("the broker did not come back")
+	}
+	p.check("kafka-leader-election gives it back what it should lead", func() (string, error) {
+		if _, err := tool(ctx, leaderElection, "--bootstrap-server", p.broker.external, "--election-type", "preferred", "--all-topic-partitions"); err != nil {
+			return "", err
+		}
+		return "", waitFor(ctx, 30*time.Second, func(ctx context.Context) error {
+			return errors.Join(p.inSync(ctx, topicMixed, 1, kafkaID, 0, kafkaID), p.inSync(ctx, topicLoad, 0, kafkaID, 0, 1, kafkaID))
+		})
+	})
+	p.check("kill -9 of our node: the broker leads, and our node follows it until the ISR is full again", func() (string, error) {
+		node := p.ours.nodes[0]
+		node.kill()
+		if err := waitFor(ctx, 30*time.Second, func(ctx context.Context) error { return p.inSync(ctx, topicMixed, 0, kafkaID, kafkaID) }); err != nil {
+			return "", err
+		}
+		for _, partition := range []int32{0, 1} {
+			if err := p.produce(ctx, topicMixed, partition, 30, kgo.LeaderAck()); err != nil {
+				return "", err
+			}
+		}
+		if err := p.ours.start(node); err != nil {
+			return "", err
+		}
+		return p.sameBytes(ctx, kafkaID, kafkaID)
+	})
+	p.check("kill -9 of the quorum's leader: the broker stays in service and follows the next one", func() (string, error) { return p.killQuorumLeader(ctx) })
+	p.check("no acknowledged record of the load is lost, doubled or elsewhere", func() (string, error) {
+		ctx, cancel := context.WithTimeout(ctx, testscale.Duration(2*time.Minute))
+		defer cancel()
+		if err := load.Stop(ctx); err != nil {
+			return "", err
+		}
+		found, err := load.Verify(ctx, seeds)
+		if err == nil {
+			err = found.Err()
+		}
+		return found.String(), err
+	})
+	p.check("still no load error", func() (string, error) { return p.loadErrors(ctx) })
+	return nil
+}
+
+// killQuorumLeader kills the voter that leads, and has the broker pass a request on to its successor.
+func (p *proof) killQuorumLeader(ctx context.Context) (string, error) {
+	before, err := p.quorum(ctx)
+	if err != nil {
+		return "", err
+	}
+	leader := p.ours.nodes[before.leader]
+	leader.kill()
+	client, err := kgo.NewClient(kgo.SeedBrokers(p.broker.external), kgo.RetryTimeout(testscale.Duration(30*time.Second)))
+	if err != nil {
+		return "", err
+	}
+	defer client.Close()
+	if err := waitFor(ctx, 30*time.Second, func(ctx context.Context) error {
+		err := createTopic(ctx, client, "after-the-leader", nil, []int32{kafkaID})
+		if errors.Is(err, kerr.TopicAlreadyExists) {
+			return nil // by a try whose answer died with the leader
+		}
+		return err
+	}); err != nil {
+		return "", err
+	}
+	var after *quorum
+	err = waitFor(ctx, 30*time.Second, func(ctx context.Context) (err error) {
+		if after, err = p.quorum(ctx); err != nil {
+			return err
+		}
+		if o := after.observers[kafkaID]; o.end < after.highWatermark-5 {
+			return fmt.Errorf("the broker is at %d of %d", o.end, after.highWatermark)
+		}
+		return p.unfenced(ctx, kafkaID)
+	})
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("voter %d after %d, the broker is at %d of %d", after.leader, before.leader, after.observers[kafkaID].end, after.highWatermark), p.ours.start(leader)
+}
