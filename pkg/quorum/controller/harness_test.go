@@ -57,12 +57,29 @@ func (h *harness) lead(epoch ident.Epoch) {
 	h.tick()
 }
 
+// wantRoom checks that the batch is no larger than what the controller has reckoned with: one that the quorum's log
+// refuses would cost the leadership, and the next leader's as well (KAFKA-14204).
+func (h *harness) wantRoom(d Decision) {
+	h.t.Helper()
+	reckoned := 0
+	for _, r := range d.Records {
+		reckoned += len(metadata.Encode(nil, r)) + recordOverhead
+	}
+	if raw := metadata.EncodeBatch(d.Offset, 1, 1<<40, d.Records...); len(d.Records) > 0 && len(raw) > batchHeaderBytes+reckoned {
+		h.t.Fatalf("a batch of %d bytes was taken for %d", len(raw), reckoned)
+	}
+}
+
+// batchHeaderBytes is a record batch's header (magic 2).
+const batchHeaderBytes = 61
+
 // take appends and commits a decision and checks that the controller's image is what replay of the log gives.
 func (h *harness) take(d Decision) []metadata.Record {
 	h.t.Helper()
 	if len(d.Records) > 0 && d.Offset != h.next {
 		h.t.Fatalf("decided for offset %d, the log ends at %d", d.Offset, h.next)
 	}
+	h.wantRoom(d)
 	delta := metadata.NewDelta(h.committed)
 	for _, r := range d.Records {
 		b := metadata.Encode(nil, r)
