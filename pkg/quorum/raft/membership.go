@@ -253,18 +253,28 @@ func (n *Node) syncCalls() {
 	}
 }
 
-// updateWanted: the voter set says that this node is reached elsewhere than it is.
-func (n *Node) updateWanted() bool {
-	if n.role != Follower || len(n.cfg.Endpoints) == 0 {
-		return false
-	}
+// moved: the voter set says that this node is reached elsewhere than it is.
+func (n *Node) moved() bool {
 	v, ok := n.Voters().Find(n.cfg.Self.ID)
-	return ok && v.Key == n.cfg.Self && !slices.Equal(v.Endpoints, n.cfg.Endpoints)
+	return ok && v.Key == n.cfg.Self && len(n.cfg.Endpoints) > 0 && !slices.Equal(v.Endpoints, n.cfg.Endpoints)
+}
+
+// maybeUpdateSelf has a leader that has moved write that down itself, as soon as no other change is under way. Nobody
+// else would: those who know the voters only from the log would not find a sole voter any more.
+func (n *Node) maybeUpdateSelf() {
+	latest := n.voters.latest()
+	if !n.lead.begun || n.lead.change != nil || latest.Offset == BootstrapOffset || latest.Offset >= n.highWatermark || !n.moved() {
+		return
+	}
+	voters := slices.Clone(latest.Voters)
+	voters[slices.IndexFunc(voters, func(v Voter) bool { return v.Key == n.cfg.Self })].Endpoints = n.cfg.Endpoints
+	n.lead.change = &voterChange{answered: true, offset: ident.UnknownOffset, deadline: ident.Never} // nobody waits for it
+	n.out.AppendVoters = &VotersChange{Epoch: n.vote.Epoch, Voters: voters}
 }
 
 func (n *Node) updateDue() ident.Instant {
 	switch {
-	case !n.updateWanted():
+	case n.role != Follower || !n.moved():
 		return ident.Never
 	case n.update.correlation != 0:
 		return n.update.deadline

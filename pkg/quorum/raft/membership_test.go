@@ -315,3 +315,39 @@ func TestNewVoterThatIsSilentOrTooLateIsNotAdded(t *testing.T) {
 		t.Fatalf("%v, voters %v", p.fatal, p.node.Voters().Keys())
 	}
 }
+
+// A leader that moved writes it down itself, once nothing else is under way.
+func TestLeaderThatMovedSaysSoInTheVoterSet(t *testing.T) {
+	at := func(p *peer, id ident.NodeID) string {
+		v, _ := p.node.Voters().Find(id)
+		return v.Endpoints[0].Host
+	}
+	cfg := config(1)
+	cfg.Endpoints = endpointAt("elsewhere")
+	p := newPeer(t, cfg, logOf(), raft.NoVote(), votersOf(1))
+	if at(p, 1) != "elsewhere" || p.node.HighWatermark() != 4 || p.node.Role() != raft.Leader {
+		t.Fatalf("sole voter: %+v, high watermark %d, log %s", p.node.Voters(), p.node.HighWatermark(), p.log)
+	}
+	p.start(1)
+	if p.log.EndOffset() != 5 {
+		t.Fatalf("after a restart again: log %s, want only the leader change", p.log)
+	}
+
+	p, now := elected(t, cfg, logOf())
+	if p.log.EndOffset() != 3 || at(p, 1) == "elsewhere" {
+		t.Fatalf("log %s: before anything of its epoch is committed", p.log)
+	}
+	p.ask(now, fetch(2, 1, 3, 1))
+	if p.log.EndOffset() != 4 || at(p, 1) != "elsewhere" || at(p, 2) != "node-2" {
+		t.Fatalf("log %s, voters %+v", p.log, p.node.Voters())
+	}
+	r := p.ask(now, &raft.RemoveVoterRequest{ClusterID: "c", Voter: keyOf(3)}).(*raft.ChangeVotersResponse)
+	if r.Code != raft.RequestTimedOut {
+		t.Fatalf("%+v: that is a change like any other, and not committed yet", r)
+	}
+	p.ask(now, fetch(2, 1, 4, 1))
+	p.step(now, raft.Request{Token: 100, Msg: &raft.RemoveVoterRequest{ClusterID: "c", Voter: keyOf(3)}})
+	if r := p.replyTo(100); r != nil || len(p.node.Voters()) != 2 || at(p, 1) != "elsewhere" {
+		t.Fatalf("%+v, voters %+v", r, p.node.Voters())
+	}
+}

@@ -207,6 +207,7 @@ func (n *Node) poll() bool {
 		}
 		n.expireParked()
 		n.expireChange()
+		n.maybeUpdateSelf()
 		n.sendCalls(n.beginQuorumEpochRequest)
 	}
 	return false
