@@ -1,6 +1,7 @@
 package log
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -108,6 +109,22 @@ func (s *segment) setDamage(list []bad) {
 	s.bad.Store(&list)
 }
 
+// mergeBad puts two lists together; what overlaps becomes one.
+func mergeBad(a, b []bad) []bad {
+	all := append(slices.Clone(a), b...)
+	slices.SortFunc(all, func(x, y bad) int { return cmp.Or(cmp.Compare(x.pos, y.pos), cmp.Compare(x.from, y.from)) })
+	merged := all[:0]
+	for _, x := range all {
+		if n := len(merged); n > 0 && (x.pos < merged[n-1].end || x.from < merged[n-1].to) {
+			m := &merged[n-1]
+			m.end, m.from, m.to = max(m.end, x.end), min(m.from, x.from), max(m.to, x.to)
+			continue
+		}
+		merged = append(merged, x)
+	}
+	return merged
+}
+
 // skipBad returns where a walk goes on that has come to pos.
 func skipBad(list []bad, pos int64) int64 {
 	for _, b := range list { // in order, and one may begin where another ends
@@ -213,7 +230,9 @@ func (l *Log) readDamage(rec *Recovery) ([]Damage, error) {
 	l.damageFile = string(data)
 	damage, refill, err := decodeDamage(data)
 	if err != nil {
-		rec.note("%s can't be read, all of the log is checked: %v", DamageCheckpointFile, err)
+		// It may have said that records are missing, up to nobody knows where: as far as the leader's log goes.
+		l.refilling = &Refill{0, maxOffset}
+		rec.note("%s can't be read: all of the log is checked, and the replica counts as not whole until it has all that its leader has: %v", DamageCheckpointFile, err)
 		return []Damage{{From: 0, To: maxOffset}}, nil
 	}
 	l.refilling = refill
@@ -289,7 +308,7 @@ func (l *Log) endsWhereTheNextBegins(s *segment) (bool, error) {
 		end = h.NextOffset()
 		pos += int64(h.Size())
 	}
-	return l.mayBegin(s.next, end), nil
+	return l.mayEnd(s, s.next, end), nil
 }
 
 // lastIndexed returns the position in the last entry of the segment's index; 0 when it rightly has none, -1 when the

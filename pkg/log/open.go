@@ -183,7 +183,7 @@ func (l *Log) openEmpty(rec *Recovery) error {
 // log is to be recovered.
 func (l *Log) loadClean(rec *Recovery) (bool, error) {
 	for i, s := range l.segments[:len(l.segments)-1] {
-		if s.size == 0 && !l.mayBegin(l.segments[i+1].base, s.base) {
+		if s.size == 0 && !l.mayEnd(s, l.segments[i+1].base, s.base) {
 			rec.note("segment %d is empty though followed by %d: recovering after a clean shutdown", s.base, l.segments[i+1].base)
 			return false, nil
 		}

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/highwater-io/highwater/pkg/ident"
@@ -14,7 +15,8 @@ import (
 // Kafka ignores such files.
 const quarantineSuffix = ".quarantine"
 
-// Refill is what a log lacks since Quarantine: what it held from From to To.
+// Refill is what a log lacks since Quarantine, or since a truncation that cut off damage: what it held from From to To.
+// To is beyond every offset when that is not known any more.
 type Refill struct{ From, To ident.Offset }
 
 // Refilling says what is being refilled; ok is false when nothing is.
@@ -55,14 +57,10 @@ func (l *Log) Quarantine() (Quarantined, error) {
 	if keep > 0 {
 		end = l.segments[keep-1].next
 	}
-	q := Quarantined{Refill: Refill{end, l.active().next}}
-	if l.refilling != nil {
-		q.Refill = Refill{min(end, l.refilling.From), max(q.To, l.refilling.To)}
+	if err := l.lacks(Refill{end, l.active().next}); err != nil {
+		return Quarantined{}, err
 	}
-	l.refilling = &q.Refill
-	if err := l.damageChanged(); err != nil {
-		return q, err
-	}
+	q := Quarantined{Refill: *l.refilling}
 	if err := l.lower(end, l.start); err != nil {
 		return q, err
 	}
@@ -108,14 +106,33 @@ func (l *Log) Quarantine() (Quarantined, error) {
 	return q, l.damageChanged()
 }
 
+// lacks notes, durably, what is about to be taken out of the log and has to be fetched again.
+func (l *Log) lacks(r Refill) error {
+	if l.refilling != nil {
+		r = Refill{min(r.From, l.refilling.From), max(r.To, l.refilling.To)}
+	}
+	l.refilling = &r
+	return l.damageChanged()
+}
+
 // hasDamage says whether anything within the segment is damaged, or only missing behind it.
 func (s *segment) hasDamage() bool {
 	return slices.ContainsFunc(s.damage(), func(b bad) bool { return b.pos < s.size })
 }
 
-// quarantine renames the segment's file. Its indexes are made again from it, should anybody want to look.
+// quarantine renames the segment's file, with a number where one was renamed so before. Its indexes are made again from
+// it, should anybody want to look.
 func (s *segment) quarantine() error {
-	if err := renameIfThere(s.fsys, s.path(logSuffix), s.path(logSuffix+quarantineSuffix)); err != nil {
+	name := s.path(logSuffix + quarantineSuffix)
+	for n := 1; ; n++ {
+		if _, err := s.fsys.Stat(name); errors.Is(err, fs.ErrNotExist) {
+			break
+		} else if err != nil {
+			return err
+		}
+		name = s.path(logSuffix) + "." + strconv.Itoa(n) + quarantineSuffix
+	}
+	if err := renameIfThere(s.fsys, s.path(logSuffix), name); err != nil {
 		return err
 	}
 	for _, suffix := range []string{indexSuffix, timeIndexSuffix} {

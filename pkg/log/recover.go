@@ -69,6 +69,20 @@ func (l *Log) mayBegin(base, end ident.Offset) bool {
 	return base == end || base > end && !l.cfg.StopOnCorruption && base <= max(l.cfg.CleanOffset, l.clean)
 }
 
+// mayEnd says whether a segment that ends at an offset may be followed by one that begins at base. One of which Kafka's
+// cleaner has dropped the end has an index that knows of nothing there.
+func (l *Log) mayEnd(s *segment, base, end ident.Offset) bool {
+	if base == end || !l.mayBegin(base, end) {
+		return base == end
+	}
+	raw, err := vfs.ReadFile(s.fsys, s.path(timeIndexSuffix))
+	if err != nil {
+		return true
+	}
+	times, err := decodeTimes(raw)
+	return err != nil || len(times) == 0 || s.base+ident.Offset(times[len(times)-1].rel) < end
+}
+
 // mayFollow says whether a batch may begin at base where the log's end is at the offset end. Compaction leaves gaps
 // within segments, and a follower takes them over; a crash can't make one, since batches follow each other in the
 // file without a byte between them. The metadata log has none.
@@ -153,7 +167,7 @@ func (l *Log) scan(i int, x *indexes, files *indexCheck, table *epoch.Table, rec
 			told = c.pos
 		}
 	}
-	if c.limit >= 0 && !l.mayBegin(c.limit, s.next) {
+	if c.limit >= 0 && !l.mayEnd(s, c.limit, s.next) {
 		if b := (bad{size, size, s.next, c.limit, missing(s.base, s.next, c.limit)}); b.from < b.to {
 			if isTorn, err := note(b); isTorn || err != nil {
 				s.setDamage(damage)

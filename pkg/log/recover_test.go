@@ -376,13 +376,14 @@ func TestSwapFileTakesThePlaceOfWhatItReplaces(t *testing.T) {
 		cleaned bool
 		gone    []ident.Offset // old segments that are removed already
 		first   ident.Offset
-		corrupt bool
+		lost    ident.Offset // offsets from 0 that are damaged
 	}{
 		"nothing removed yet":      {swap: replaced, first: 2},
 		"the first removed":        {swap: replaced, gone: []ident.Offset{0}, first: 2},
 		"all removed":              {swap: replaced, gone: []ident.Offset{0, 3}, first: 2},
 		"another is still cleaned": {swap: replaced, cleaned: true, first: 0},
-		"damaged":                  {swap: damaged, corrupt: true},
+		"damaged":                  {swap: damaged, first: 0},
+		"damaged, all removed":     {swap: damaged, gone: []ident.Offset{0, 3}, lost: 6},
 	} {
 		m := vfs.NewMem()
 		if err := m.MkdirAll("/data/t-0", 0o755); err != nil {
@@ -399,13 +400,16 @@ func TestSwapFileTakesThePlaceOfWhatItReplaces(t *testing.T) {
 		if c.cleaned {
 			write(m, fileName(0, logSuffix)+cleanedSuffix, replaced)
 		}
-		l, rec, err := Open(m, "/data/t-0", Config{CleanShutdown: true})
-		if c.corrupt {
-			if !errors.Is(err, ErrCorrupt) {
-				t.Fatalf("%s: %v", name, err)
+		if c.lost > 0 {
+			for _, clean := range []bool{true, false} {
+				l, rec := mustOpen(t, m.CrashClone(nil, 100), Config{CleanShutdown: clean})
+				if d := l.Damage(); len(d) != 1 || d[0].From != 0 || d[0].To != c.lost || l.EndOffset() != 8 {
+					t.Errorf("%s: damaged %v, ends at %d; %v", name, d, l.EndOffset(), rec.Repairs)
+				}
 			}
 			continue
 		}
+		l, rec, err := Open(m, "/data/t-0", Config{CleanShutdown: true})
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}

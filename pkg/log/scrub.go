@@ -1,6 +1,7 @@
 package log
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -34,8 +35,8 @@ type Scrub struct {
 	Bytes int64
 }
 
-// Suspect has the segment checked first that an error of a look-up names. It says false when that is known to be
-// damaged already, or is not this log's any more.
+// Suspect has the segment checked first that an error of a look-up names. It says false when that is not this log's any
+// more.
 func (l *Log) Suspect(err error) bool {
 	var corrupt *CorruptError
 	if !errors.As(err, &corrupt) {
@@ -45,10 +46,9 @@ func (l *Log) Suspect(err error) bool {
 		if s.base != corrupt.Segment {
 			continue
 		}
-		if len(s.damage()) > 0 || slices.Contains(l.scrub.suspects, s) {
-			return len(s.damage()) == 0
+		if !slices.Contains(l.scrub.suspects, s) {
+			l.scrub.suspects = append(l.scrub.suspects, s)
 		}
-		l.scrub.suspects = append(l.scrub.suspects, s)
 		return true
 	}
 	return false
@@ -58,7 +58,7 @@ func (l *Log) Suspect(err error) bool {
 func (l *Log) Suspects() bool { return len(l.scrub.suspects) > 0 }
 
 // BeginScrub begins to check the next bytes of the log, about limitBytes of them: first the segments that are suspect,
-// then the sealed ones in order, those that are damaged aside. The owner may let go of its lock, call Run, and
+// then the sealed ones in order, for more in those that are damaged. The owner may let go of its lock, call Run, and
 // pass the outcome to EndScrub under the lock again. It returns nil when the pass is through all segments; the next
 // call begins another one.
 func (l *Log) BeginScrub(limitBytes int64) *Scrub {
@@ -86,7 +86,7 @@ func (l *Log) nextToScrub() *segment {
 		return st.suspects[0]
 	}
 	for _, s := range l.segments[:len(l.segments)-1] {
-		if s.base >= st.after && s.size > 0 && len(s.damage()) == 0 {
+		if s.base >= st.after && s.size > 0 && !s.lost(s.size) {
 			return s
 		}
 	}
@@ -176,6 +176,7 @@ func (l *Log) EndScrub(s *Scrub, runErr error) (found bool, err error) {
 		forget()
 		if errors.Is(runErr, io.ErrUnexpectedEOF) || errors.Is(runErr, errFileMissing) {
 			// The file is shorter than it was when it was opened, or gone: so is what was in it.
+			st.after = seg.base + 1
 			return l.examine(seg)
 		}
 		return false, fmt.Errorf("log %s: check segment %d: %w", l.dir, seg.base, runErr)
@@ -221,7 +222,8 @@ func (l *Log) examine(s *segment) (found bool, err error) {
 	return l.checked(s, c.size, c.next, damage)
 }
 
-// checked takes what the check of the first size bytes of a segment has found; next is the offset after them.
+// checked takes what the check of the first size bytes of a segment has found; next is the offset after them. What is
+// known to be damaged stays so. It says whether anything is new.
 func (l *Log) checked(s *segment, size int64, next ident.Offset, damage []bad) (found bool, err error) {
 	l.scrub.suspects = slices.DeleteFunc(l.scrub.suspects, func(x *segment) bool { return x == s })
 	for i := range damage {
@@ -229,17 +231,24 @@ func (l *Log) checked(s *segment, size int64, next ident.Offset, damage []bad) (
 			b.to, next = s.next, s.next
 		}
 	}
+	until, sealed := s.next, s != l.active()
+	if i := slices.Index(l.segments, s) + 1; i > 0 && i < len(l.segments) {
+		until = l.segments[i].base
+	}
 	if n := len(damage); n > 0 && size < s.size && damage[n-1].end == size {
-		damage[n-1].end, damage[n-1].to = s.size, s.next // one run: a truncation behind it cuts before it
-	} else if size == s.size && s != l.active() && !l.mayBegin(s.next, next) || size < s.size {
-		damage = append(damage, bad{size, s.size, next, s.next, missing(s.base, next, s.next)})
+		damage[n-1].end, damage[n-1].to = s.size, until // one run: a truncation behind it cuts before it
+	} else if size == s.size && sealed && !l.mayEnd(s, until, next) || size < s.size {
+		damage = append(damage, bad{size, s.size, next, until, missing(s.base, next, until)})
 		if size == s.size {
 			s.next = next
 		}
 	}
 	damage = slices.DeleteFunc(damage, func(b bad) bool { return b.from >= b.to && b.pos == b.end })
+	known := s.damage()
+	damage = mergeBad(known, damage)
 	s.setDamage(damage)
-	return len(damage) > 0, l.damageChanged()
+	same := slices.EqualFunc(known, damage, func(a, b bad) bool { return a.pos == b.pos && a.end == b.end && a.from == b.from && a.to == b.to })
+	return !same, l.damageChanged()
 }
 
 // examineAnd does something that reads batches, and again after a segment in which they turned out damaged has been
@@ -252,11 +261,11 @@ func (l *Log) examineAnd(do func() error) error {
 			return err
 		}
 		i := slices.IndexFunc(l.segments, func(s *segment) bool { return s.base == corrupt.Segment })
-		if i < 0 || len(l.segments[i].damage()) > 0 {
+		if i < 0 {
 			return err
 		}
-		if _, e := l.examine(l.segments[i]); e != nil {
-			return e
+		if found, e := l.examine(l.segments[i]); e != nil || !found {
+			return cmp.Or(e, err)
 		}
 		err = do()
 	}

@@ -1,7 +1,6 @@
 package log
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -9,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/highwater-io/highwater/pkg/batch"
 	"github.com/highwater-io/highwater/pkg/ident"
 )
 
@@ -152,10 +150,30 @@ func (l *Log) finishSwaps(names []string, rec *Recovery) ([]string, error) {
 			}
 			continue
 		}
-		end, err := l.verifySwap(base)
+		end, wrong, err := l.verifySwap(base)
 		if err != nil {
 			return nil, err
 		}
+		if wrong != nil && left[fileName(base, logSuffix)] {
+			// The old segments go one after the other, the first one first: all of them are there still.
+			rec.note("removed %s of a compaction, which is damaged: the segments that it was to replace are there: %v", name, wrong)
+			if err := remove(name); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if wrong != nil {
+			// Nothing but it has these records. Without its index it is checked when it is opened, at whichever start.
+			rec.note("%s of a compaction, which replaces segments that are gone, is damaged: %v", name, wrong)
+			for _, suffix := range segmentSuffixes[:2] {
+				if index := fileName(base, suffix+swapSuffix); left[index] {
+					if err := remove(index); err != nil {
+						return nil, err
+					}
+				}
+			}
+		}
+		l.cfg.RecoveryPoint = max(l.cfg.RecoveryPoint, end) // only what is flushed is compacted, and was synced before
 		for _, old := range names {
 			stem, ok := segmentFile(old)
 			if !ok || !left[old] || stem < base || stem >= max(end, base+1) {
@@ -205,40 +223,32 @@ func segmentFile(name string) (ident.Offset, bool) {
 	return 0, false
 }
 
-// verifySwap checks all of a compacted segment that is to replace others, and returns the offset behind its last batch.
-func (l *Log) verifySwap(base ident.Offset) (end ident.Offset, err error) {
-	name := fileName(base, logSuffix+swapSuffix)
-	defer func() {
-		if errors.Is(err, batch.ErrCorrupt) || errors.Is(err, batch.ErrTruncated) {
-			err = fmt.Errorf("%w: %s, which a compaction left to replace older segments: %w; restore the disk or replace this replica", ErrCorrupt, name, err)
-		}
-	}()
-	f, err := l.cfg.Files.open(nil, l.fsys, filepath.Join(l.dir, name), os.O_RDONLY)
+// verifySwap checks all of a compacted segment that is to replace others, and returns the offset behind its last batch
+// that is whole, and what is wrong with those that are not.
+func (l *Log) verifySwap(base ident.Offset) (end ident.Offset, wrong, err error) {
+	f, err := l.cfg.Files.open(nil, l.fsys, filepath.Join(l.dir, fileName(base, logSuffix+swapSuffix)), os.O_RDONLY)
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	defer f.release()
 	size, err := f.file.Size()
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
-	r := batchReader{f: f.file, size: size}
+	c := checker{f: f.file, base: base, size: size, limit: noOffset, gaps: true, following: ident.UnknownEpoch, next: base, epoch: ident.UnknownEpoch}
 	end = base
-	for pos := int64(0); pos < size; {
-		raw, h, err := r.at(pos)
-		if err == nil {
-			err = batch.VerifyCRC(raw, h)
+	for c.pos < size {
+		h, damage, err := c.step()
+		switch {
+		case err != nil:
+			return 0, nil, err
+		case damage != nil:
+			wrong = damage.err
+		default:
+			end = h.NextOffset()
 		}
-		if err == nil && h.BaseOffset < end {
-			err = fmt.Errorf("%w: base offset is %d after offset %d", batch.ErrCorrupt, h.BaseOffset, end)
-		}
-		if err != nil {
-			return 0, err
-		}
-		end = h.NextOffset()
-		pos += int64(h.Size())
 	}
-	return end, nil
+	return end, wrong, nil
 }
 
 // isLeftover says whether a file is one that a start removes.

@@ -1,7 +1,9 @@
 package log
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 
 	"github.com/highwater-io/highwater/pkg/epoch"
@@ -11,7 +13,8 @@ import (
 // Truncate removes the records from offset to on. A batch that holds it goes whole, so EndOffset may then be
 // lower; so it is where to lies in a gap that compaction left: the log ends behind its last batch, as it will after
 // a restart. Below the log's start it is TruncateFully(to); at or beyond the end only the leader epochs that start
-// there go. It is durable when it returns. FlushedOffset may fall, see
+// there go. Where what lies right before is damaged, that goes as well, and the log is Refilling up to the offset. It is
+// durable when it returns. FlushedOffset may fall, see
 // Config.LowerCheckpoints.
 func (l *Log) Truncate(to ident.Offset) error {
 	if l.err != nil {
@@ -37,7 +40,7 @@ func (l *Log) Truncate(to ident.Offset) error {
 		return err
 	}
 	l.cancelSeals(last.base)
-	if err := last.pin(); err != nil {
+	if err := l.pinAgain(last); err != nil {
 		return l.poison("truncate", err)
 	}
 	if err := l.examineAnd(func() error {
@@ -56,6 +59,11 @@ func (l *Log) Truncate(to ident.Offset) error {
 	}
 	if err := l.lower(end, l.start); err != nil {
 		return err
+	}
+	if slices.ContainsFunc(last.damage(), func(b bad) bool { return b.from < to && b.to > end }) {
+		if err := l.lacks(Refill{end, to}); err != nil {
+			return err
+		}
 	}
 	l.truncations++
 	// Readers first: they must not find what is being removed.
@@ -97,6 +105,24 @@ func (l *Log) Truncate(to ident.Offset) error {
 		return err
 	}
 	return l.settle()
+}
+
+// pinAgain opens the file of a segment that is to be the active one again. One that has vanished is damage; what is
+// appended goes to a new one.
+func (l *Log) pinAgain(s *segment) error {
+	err := s.pin()
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	l.cfg.Files.forget(s)
+	if _, err := l.checked(s, 0, s.base, nil); err != nil {
+		return err
+	}
+	s.loaded.Store(newIndexes(nil, nil))
+	if err := s.create(); err != nil {
+		return err
+	}
+	return l.fsys.SyncDir(l.dir)
 }
 
 // cutAt finds where a segment ends that is truncated to offset to: the file position, and the offset after what is

@@ -100,6 +100,7 @@ func (p *Partition) endRefill() replication.Event {
 	if err != nil {
 		p.do("end of the refill", err)
 	} else {
+		refill.To = min(refill.To, p.log.EndOffset())
 		p.outputs.Refilled = &Refilled{refill, bytes}
 	}
 	return p.damageState()
