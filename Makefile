@@ -31,13 +31,22 @@ help: ## This list.
 
 ##@ Tests that have a target of their own
 
+# The seed of what is random; 0: a fresh one, which is printed.
+SEED ?= 0
+
 .PHONY: envtest
 envtest: ## Controllers on a real API server only; FOCUS=text picks specs.
 	KUBEBUILDER_ASSETS=$$(go run ./cmd/highwater dev assets) go test $(if $(FOCUS),./controllers -ginkgo.focus='$(FOCUS)',./api/... ./controllers/...)
 
 .PHONY: sim
-sim: ## Simulate 1,000 schedules each of the quorum and of the ISR protocol, with power losses and mutants of their own.
-	go test -count=1 -v -timeout 40m ./pkg/sim -quorum.seeds=1000 $(SIM_ARGS)
+sim: ## Simulate 20,000 schedules of the quorum and 2,000 of the ISR protocol under faults; SEED=n (0: a random one, printed).
+	go build -o $(BIN)/proofs/sim ./test/sim
+	$(BIN)/proofs/sim -seed=$(SEED) $(SIM_ARGS)
+
+.PHONY: sim-mutants
+sim-mutants: ## Show that the simulator catches each of two dozen broken rules of the quorum, and by which invariant; SEED=n.
+	go build -o $(BIN)/proofs/sim ./test/sim
+	$(BIN)/proofs/sim -mutants -seed=$(SEED) $(SIM_ARGS)
 
 .PHONY: bench-log
 bench-log: ## Append, read, look up, roll, recover, send and flush: a table, and a failure when one allocates too much.
@@ -148,7 +157,6 @@ verify-latency: build ## From an ISR change's commit to the Partition's status, 
 	$(BIN)/proofs/latency $(LATENCY_ARGS)
 
 KILLS ?= 20
-SEED ?= 0
 .PHONY: chaos-smoke
 chaos-smoke: build ## Kill -9 random processes under load; KILLS=20 SEED=n (0: a random one, which is printed).
 	go build -o $(BIN)/proofs/ ./test/chaos

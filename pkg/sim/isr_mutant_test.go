@@ -34,7 +34,7 @@ func TestISRMutantsAreCaught(t *testing.T) {
 		t.Run(m.name, func(t *testing.T) {
 			for seed := uint64(1); seed <= m.within; seed++ {
 				if r := RunISR(ISROptions{Seed: seed, Mutant: m.mutant, Disk: m.disk}); r.Violation != "" {
-					t.Logf("caught by seed %d: %s\nreplay: %s", seed, r.Violation, replayISR(seed, m.mutant, m.disk))
+					t.Logf("caught by seed %d: %s\nreplay: %s", seed, r.Violation, ReplayISR(ISROptions{Seed: seed, Mutant: m.mutant, Disk: m.disk}))
 					return
 				}
 			}

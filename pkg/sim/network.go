@@ -28,6 +28,7 @@ type Network struct {
 	Faults Faults
 
 	world *World
+	dice  Dice
 	cuts  map[link]bool
 	slow  map[link]time.Duration
 	last  map[link]ident.Instant
@@ -35,13 +36,18 @@ type Network struct {
 	sent, dropped int
 }
 
+// networkStream and what follows it are the dice of a world's networks.
+const networkStream = 100
+
 type link struct{ from, to ident.NodeID }
 
 // NewNetwork returns a network in w with the given faults and no cuts.
 func NewNetwork(w *World, faults Faults) *Network {
+	w.networks++
 	return &Network{
 		Faults: faults,
 		world:  w,
+		dice:   NewDice(w.seed, networkStream+w.networks),
 		cuts:   map[link]bool{},
 		slow:   map[link]time.Duration{},
 		last:   map[link]ident.Instant{},
@@ -53,20 +59,20 @@ func NewNetwork(w *World, faults Faults) *Network {
 func (n *Network) Send(from, to ident.NodeID, deliver func()) {
 	n.sent++
 	l := link{from, to}
-	if n.cuts[l] || n.world.Chance(n.Faults.Loss) {
+	if n.cuts[l] || n.dice.Chance(n.Faults.Loss) {
 		n.dropped++
 		return
 	}
 	n.deliver(l, deliver)
-	if n.world.Chance(n.Faults.Duplicate) {
+	if n.dice.Chance(n.Faults.Duplicate) {
 		n.deliver(l, deliver)
 	}
 }
 
 func (n *Network) deliver(l link, deliver func()) {
-	at := n.world.Now().Add(n.slow[l]).Add(n.world.Between(n.Faults.DelayMin, n.Faults.DelayMax))
-	if n.world.Chance(n.Faults.Reorder) {
-		at = at.Add(n.world.Between(0, 10*n.Faults.DelayMax))
+	at := n.world.Now().Add(n.slow[l]).Add(n.dice.Between(n.Faults.DelayMin, n.Faults.DelayMax))
+	if n.dice.Chance(n.Faults.Reorder) {
+		at = at.Add(n.dice.Between(0, 10*n.Faults.DelayMax))
 	} else {
 		at = max(at, n.last[l])
 		n.last[l] = at

@@ -8,82 +8,41 @@ import (
 	"github.com/highwater-io/highwater/pkg/quorum/raft"
 )
 
-// QuorumOptions shape a run of the metadata quorum. What is left zero follows from the seed.
+// QuorumOptions shape a schedule of the metadata quorum. Seed and Skip say all of it.
 type QuorumOptions struct {
 	Seed uint64
-	// Mutant breaks one rule of the core, or of the disk (see below).
+	// Skip leaves parts of the schedule out.
+	Skip Skip
+	// Mutant breaks one rule of the core, the executor or the disk (QuorumMutants).
 	Mutant  raft.Mutant
 	Verbose bool // keep the text of the trace
-	Voters  int  // 3 or 5
+	Voters  int  // 3 or 5, else by the seed
+	// Visit is told of each state that the cluster is in, as a number in which neither offsets, epochs nor times
+	// count, only how they compare.
+	Visit func(state uint64)
 }
 
-// Rules that the simulator's disk can break.
-const (
-	// MutateVoteUnsynced: the vote is written and not fsynced.
-	MutateVoteUnsynced raft.Mutant = "disk: vote-unsynced"
-	// MutateLogUnsynced: the log says that it is flushed and is not fsynced.
-	MutateLogUnsynced raft.Mutant = "disk: log-unsynced"
-	// MutateSnapshotUnsynced: a snapshot gets its name before its bytes are on the disk.
-	MutateSnapshotUnsynced raft.Mutant = "disk: snapshot-unsynced"
-)
-
-var diskMutants = []raft.Mutant{MutateVoteUnsynced, MutateLogUnsynced, MutateSnapshotUnsynced}
-
-// QuorumReport is what a run came to.
+// QuorumReport is what a schedule came to.
 type QuorumReport struct {
-	Violation string // empty when every invariant held and everything healed
+	Violation string // begins with the invariant's name; empty when all held and everything healed
 	Hash      uint64
 	Trace     string
 	Steps     int
 	Counts    QuorumCounts
-}
-
-// QuorumCounts tells how much happened, so that a test can see that the runs were worth something.
-type QuorumCounts struct {
-	Proposed, Committed               int // batches appended by leaders; batches committed
-	Elections                         int // epochs that had a leader
-	Truncations, Diverged             int // logs cut; of these cut by a fetch's divergence
-	Kills, Losses, DiskErrors         int // processes killed, machines that lost power, syncs that failed
-	Pauses, Cuts, Resigned, Hints     int
-	CheckQuorum                       int // isolated leaders seen to resign
-	Votes, PreVotes, Refused, Checked int // answers given; invariant checks made
-	Snapshots, Installs, Compared     int // snapshots taken; installed; states compared byte for byte
-	Changes, Wiped                    int // changes of the voters committed; disks that were wiped
-}
-
-func (c *QuorumCounts) add(o QuorumCounts) {
-	c.Proposed += o.Proposed
-	c.Committed += o.Committed
-	c.Elections += o.Elections
-	c.Truncations += o.Truncations
-	c.Diverged += o.Diverged
-	c.Kills += o.Kills
-	c.Losses += o.Losses
-	c.DiskErrors += o.DiskErrors
-	c.Pauses += o.Pauses
-	c.Cuts += o.Cuts
-	c.Resigned += o.Resigned
-	c.Hints += o.Hints
-	c.CheckQuorum += o.CheckQuorum
-	c.Votes += o.Votes
-	c.PreVotes += o.PreVotes
-	c.Refused += o.Refused
-	c.Checked += o.Checked
-	c.Snapshots += o.Snapshots
-	c.Installs += o.Installs
-	c.Compared += o.Compared
-	c.Changes += o.Changes
-	c.Wiped += o.Wiped
+	// Played are the faults and proposals that happened, Traits those of the schedule, both as Skip has them.
+	Played, Traits []string
 }
 
 const (
-	quorumFaultTime = 6 * time.Second
-	quorumHealTime  = 20 * time.Second
+	quorumHealTime = 20 * time.Second
+	// replaySteps is how often everything is compared byte for byte.
+	replaySteps = 1000
 )
 
 // quorumSim is one metadata quorum: voters 1 to n and two observers with logs.
 type quorumSim struct {
 	opts   QuorumOptions
+	plan   *quorumPlan
 	w      *World
 	net    *Network
 	check  *quorumChecker
@@ -91,94 +50,71 @@ type quorumSim struct {
 	nodes  []*quorumNode
 	counts QuorumCounts
 
-	// Drawn once for the run.
-	fetchMaxBytes int32
-	election      time.Duration
-	slowDisk      int // chance per thousand that a flush takes long
-	overWire      bool
-	snapshotBytes int // of new metadata make a snapshot due; 0: none is taken
-	snapshotChunk int32
-	changing      bool // voters come and go
-	proposals     int
-	mends         int // how often cuts were taken back
-	faulting      bool
+	played    []string
+	proposals int
+	calm      calmness
+	changedAt ident.Instant // when a change of the voters was asked for last
+	faulting  bool
 }
 
-// RunQuorum plays one schedule: six seconds of proposals under crashes, lost power, failing syncs, pauses, cuts,
-// losses, duplicates and disorder, then all heals, and a proposal has to reach every node. After every step of a
-// node its invariants are checked (quorum_check.go).
+// RunQuorum plays one schedule: some seconds of proposals under crashes, lost power, failing syncs, rotting snapshots,
+// wiped disks, changes of the voters, pauses, wrong clocks, cuts, losses, duplicates and disorder; then all heals, and
+// a proposal has to reach every node. After every step of a node its invariants are checked (quorum_check.go).
 func RunQuorum(opts QuorumOptions) QuorumReport {
 	s := newQuorumSim(opts)
-	s.draw()
+	if s.plan.traits[traitNoise] {
+		s.net.Faults = s.plan.noise
+	}
 	s.populate()
 	for _, n := range s.nodes {
 		n.boot()
 	}
 	s.faulting = true
-	s.scheduleFault()
-	s.scheduleProposal()
-	done := func() bool { return s.check.violation != "" }
-	s.w.RunUntil(s.w.Now().Add(quorumFaultTime), done)
+	s.start()
+	s.tendVoters()
+	s.w.RunUntil(s.w.Now().Add(s.plan.faultTime), s.stepped)
 	s.heal()
 	end := s.w.Now().Add(quorumHealTime)
-	if !s.w.RunUntil(end, func() bool { return done() || s.healed() }) && s.check.violation == "" {
-		s.check.fail("liveness: %v after everything healed there is no progress: %s", quorumHealTime, s.state())
+	if !s.w.RunUntil(end, func() bool { return s.stepped() || s.healed() }) && s.check.violation == "" {
+		s.check.fail("Progress: %v after everything healed %s: %s", quorumHealTime, s.lacking(), s.state())
 	}
-	s.check.states()
+	s.check.replayed()
 	s.counts.Checked = s.check.checked
 	s.counts.Committed = len(s.check.committed)
 	s.counts.Elections = len(s.check.leaders)
-	return QuorumReport{
-		Violation: s.check.violation, Hash: s.w.Hash(), Trace: s.w.Text(), Steps: s.w.Steps(), Counts: s.counts,
+	r := QuorumReport{
+		Violation: s.check.violation, Hash: s.w.Hash(), Trace: s.w.Text(), Steps: s.w.Steps(), Counts: s.counts, Played: s.played,
 	}
+	for _, name := range traitNames {
+		if s.plan.traits[name] {
+			r.Traits = append(r.Traits, name)
+		}
+	}
+	return r
+}
+
+// stepped looks at everything now and then, and says whether it is over.
+func (s *quorumSim) stepped() bool {
+	if s.w.Steps()%replaySteps == 0 && s.w.Steps() > 0 {
+		s.check.replayed()
+	}
+	return s.check.violation != ""
 }
 
 func newQuorumSim(opts QuorumOptions) *quorumSim {
-	s := &quorumSim{opts: opts, w: NewWorld(opts.Seed), fetchMaxBytes: 1 << 20}
+	s := &quorumSim{opts: opts, plan: newQuorumPlan(opts), w: NewWorld(opts.Seed)}
 	s.w.Verbose = opts.Verbose
 	s.check = newQuorumChecker(s)
 	s.net = NewNetwork(s.w, Calm)
+	s.w.Trace("seed %d: %d voters, %v, noise %v, fetch %d bytes, snapshots every %d bytes in pieces of %d", opts.Seed, s.plan.voters,
+		fmt.Sprint(s.plan.traits), fmt.Sprintf("%+v", s.plan.noise), s.plan.fetchMaxBytes, s.plan.snapshotBytes, s.plan.snapshotChunk)
 	return s
-}
-
-// draw makes the run what its seed says.
-func (s *quorumSim) draw() {
-	if s.opts.Voters == 0 {
-		s.opts.Voters = 3
-		if s.w.Chance(300) {
-			s.opts.Voters = 5
-		}
-	}
-	faults := Calm
-	if s.w.Chance(600) {
-		faults = Faults{
-			DelayMin: 100 * time.Microsecond, DelayMax: s.w.Between(time.Millisecond, 20*time.Millisecond),
-			Loss: s.w.Rand.IntN(60), Duplicate: s.w.Rand.IntN(60), Reorder: s.w.Rand.IntN(100),
-		}
-	}
-	s.net.Faults = faults
-	if s.w.Chance(400) {
-		s.fetchMaxBytes = 100 // about one batch at a time, and small pieces of snapshots
-	}
-	if s.w.Chance(400) {
-		s.slowDisk = 50
-	}
-	if s.w.Chance(400) {
-		s.election = 15 * time.Millisecond // candidates meet
-	}
-	s.overWire = s.opts.Seed%8 == 0
-	if s.w.Chance(700) {
-		s.snapshotBytes = 500 + s.w.Rand.IntN(4000)
-	}
-	s.snapshotChunk = int32(64 + s.w.Rand.IntN(4000))
-	s.changing = s.w.Chance(500)
-	s.w.Trace("seed %d: %d voters, faults %+v, fetch %d bytes, election %v", s.opts.Seed, s.opts.Voters, faults, s.fetchMaxBytes, s.election)
 }
 
 // populate makes voters and observers.
 func (s *quorumSim) populate() {
 	var vs []raft.Voter
-	for id := ident.NodeID(1); int(id) <= s.opts.Voters; id++ {
+	for id := ident.NodeID(1); int(id) <= s.plan.voters; id++ {
 		vs = append(vs, raft.Voter{Key: quorumKey(id), Endpoints: []raft.Endpoint{{Name: "CONTROLLER", Host: fmt.Sprintf("node-%d", id), Port: 9093}}})
 	}
 	var err error
@@ -206,20 +142,13 @@ func (s *quorumSim) node(id ident.NodeID) *quorumNode {
 	return nil
 }
 
-func (s *quorumSim) anyNode() *quorumNode { return s.nodes[s.w.Rand.IntN(len(s.nodes))] }
-
-func (s *quorumSim) anyVoter() *quorumNode {
-	voters := s.check.voters()
-	return s.node(voters[s.w.Rand.IntN(len(voters))].Key.ID)
-}
-
-// leading returns a running node that was told that it leads and still thinks so.
-func (s *quorumSim) leading() *quorumNode {
+// leading returns a running node that was told that it leads and still thinks so: of several, which is all the same,
+// since only one of them can commit, the one of the latest epoch or, by the dice, any.
+func (s *quorumSim) leading(d Dice) *quorumNode {
 	var found *quorumNode
 	for _, n := range s.nodes {
 		if n.q != nil && !n.paused && n.leads == n.q.Core().Epoch() && n.q.Core().Role() == raft.Leader {
-			// With several, any: only one of them can commit.
-			if found == nil || s.w.Chance(500) {
+			if found == nil || n.leads > found.leads || d.Chance(500) {
 				found = n
 			}
 		}
@@ -227,50 +156,71 @@ func (s *quorumSim) leading() *quorumNode {
 	return found
 }
 
-// scheduleProposal keeps records coming.
-func (s *quorumSim) scheduleProposal() {
-	s.w.After(s.w.Between(time.Millisecond, 60*time.Millisecond), func() {
-		if n := s.leading(); n != nil {
-			for range 1 + s.w.Rand.IntN(3) {
-				n.propose()
-			}
-			if s.changing && s.faulting && s.w.Chance(60) {
-				s.changeVoters(n)
-			}
+// proposal has the leader append one to three batches.
+func (s *quorumSim) proposal(d Dice) {
+	if n := s.leading(d); n != nil {
+		for range 1 + d.IntN(3) {
+			n.propose(d)
 		}
-		s.scheduleProposal()
+	}
+}
+
+// keepProposing goes on with proposals that are not part of the plan.
+func (s *quorumSim) keepProposing() {
+	s.w.After(s.w.Between(time.Millisecond, 80*time.Millisecond), func() {
+		if s.check.violation == "" {
+			s.proposal(s.w.Dice)
+			s.keepProposing()
+		}
 	})
 }
 
 // heal ends all faults and brings everybody back.
 func (s *quorumSim) heal() {
 	s.faulting = false
-	s.mendAll()
+	s.net.Heal()
 	s.net.Faults = Calm
-	s.slowDisk = 0
 	s.w.Trace("heal")
 	for _, n := range s.nodes {
 		n.failSync = false
+		n.rightClock()
 		if n.q == nil {
 			n.boot()
 		}
 		n.resume()
 	}
 	s.check.healedAt = s.w.Now()
+	s.keepProposing()
 }
 
-// healed: something that was proposed after the faults is committed, and every node knows it.
-func (s *quorumSim) healed() bool {
+// healed: nothing is lacking any more.
+func (s *quorumSim) healed() bool { return s.lacking() == "" }
+
+// lacking says what there is to be waited for: something that was proposed after the faults is committed and known to
+// every node, nobody installs, no snapshot is damaged, no voter is lost, every change of the voters was answered.
+func (s *quorumSim) lacking() string {
 	goal := s.check.goal
 	if goal < 0 {
-		return false
+		return "nothing that was proposed is committed"
 	}
 	for _, n := range s.nodes {
-		if n.q == nil || n.q.HighWatermark() < goal {
-			return false
+		switch {
+		case n.q == nil:
+			return fmt.Sprintf("node %d is down", n.id)
+		case n.q.HighWatermark() < goal:
+			return fmt.Sprintf("node %d does not know what is committed", n.id)
+		case n.q.Core().Install().Active:
+			return fmt.Sprintf("node %d still installs a snapshot", n.id)
+		case n.q.SnapshotWanted():
+			return fmt.Sprintf("node %d has a damaged snapshot", n.id)
+		case n.asked > 0:
+			return fmt.Sprintf("node %d has not answered a change of the voters", n.id)
 		}
 	}
-	return true
+	if lost := s.lostVoters(); len(lost) > 0 {
+		return fmt.Sprintf("voter %s is lost and still counts", lost[0])
+	}
+	return ""
 }
 
 func (s *quorumSim) state() string {

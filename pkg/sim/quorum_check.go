@@ -1,9 +1,7 @@
 package sim
 
 import (
-	"encoding/binary"
 	"fmt"
-	"hash/fnv"
 	"sort"
 
 	"github.com/highwater-io/highwater/pkg/batch"
@@ -17,8 +15,9 @@ import (
 // quorumChecker watches from outside, with its own memory, and is asked after every step of a node. It looks at
 // the logs' bytes and at what nodes say to each other, not at what the core thinks of itself, roles apart.
 //
-//	SingleLeader          at most one node, in one life, leads an epoch
+//	SingleLeader          at most one node, in one life and one go, leads an epoch: not again after it resigned
 //	VoteOnce              a voter votes for one candidate in an epoch, over all its lives
+//	VoteDurable           a vote is on the disk for good before anybody hears of it
 //	MonotonicEpoch        what a node has told of its epoch never goes back, over all its lives
 //	MonotonicHighWatermark within a life
 //	LogMatching           two batches of the same epoch and offset are the same, and so is all before them
@@ -26,10 +25,22 @@ import (
 //	CommittedStays        what is committed is the same everywhere, is never cut off, and stays on a majority's disks
 //	LeaderCompleteness    whoever leads has all that was committed in earlier epochs
 //	FlushedStays          what a log calls flushed survives every crash
+//	CheckQuorum           a leader that a majority has not fetched from for its time leads no more (KAFKA-15489)
+//	Undisturbed           a node that comes back unseats no leader that is well (KIP-996); in calm schedules
+//	VoterChangeAlone      a set of voters differs by one from the one before, which was committed
+//	NewVoterCaughtUp      whoever becomes a voter had what was committed a moment ago
 //	StateIsReplay         a state from a snapshot and the log behind it is the one that all committed records make, byte for byte
+//	AppliedStays          a node's state never goes back
 //	SnapshotCommitted     a snapshot holds only what is committed
+//	SnapshotAtLogStart    a log that does not begin at 0 begins at or before the end of a snapshot beside it
+//	SnapshotAsWritten     nobody is sent bytes of a snapshot that the disk has damaged, and only such a one is called damaged
+//	DownloadFromOne       a download goes on only at the leader, and in the epoch, where it began
+//	StopsForItsDisk       a node stops when, and only when, its disk fails, and says nothing more
+//	Starts, AnswersOnce, Timers, Progress: it starts on what a crash left, answers each request once, sleeps until its
+//	                      deadline, and once all faults are over everything gets done
 type quorumChecker struct {
 	s         *quorumSim
+	dice      Dice // where a look at a disk needs some
 	violation string
 	checked   int
 
@@ -40,6 +51,7 @@ type quorumChecker struct {
 	// committed is every committed batch, in order, and committedIn the epoch whose leader committed it.
 	committed   []quorumBatch
 	committedIn []ident.Epoch
+	committedAt []ident.Instant
 
 	// replay is every committed record, applied by the checker itself, and sets the voter sets among them.
 	replay *metadata.Loader
@@ -52,8 +64,8 @@ type quorumChecker struct {
 }
 
 type quorumLife struct {
-	node ident.NodeID
-	life int
+	node       ident.NodeID
+	life, term int
 }
 
 type quorumBallot struct {
@@ -72,6 +84,7 @@ type quorumBatch struct {
 	epoch      ident.Epoch
 	chain      uint64
 	raw        []byte
+	control    bool
 }
 
 // quorumShadow is what the checker has read of a node's log: while the node is down, of what is on its disk.
@@ -98,7 +111,7 @@ func (b quorumShadow) upTo(end ident.Offset) (uint64, bool) {
 
 func newQuorumChecker(s *quorumSim) *quorumChecker {
 	return &quorumChecker{
-		s: s, healedAt: -1, goal: -1,
+		s: s, dice: NewDice(s.opts.Seed, 3), healedAt: -1, goal: -1,
 		leaders: map[ident.Epoch]quorumLife{},
 		votes:   map[quorumBallot]raft.ReplicaKey{},
 		told:    map[raft.ReplicaKey]ident.Epoch{},
@@ -132,15 +145,24 @@ func (c *quorumChecker) after(n *quorumNode) {
 		led = -1
 	}
 	n.epoch, n.role = core.Epoch(), core.Role()
+	if newLeader {
+		n.terms++
+		n.contacts = map[raft.ReplicaKey]ident.Instant{}
+	}
 	if core.Role() == raft.Leader {
 		led = n.epoch
-		l := quorumLife{n.id, n.life}
+		l := quorumLife{n.id, n.life, n.terms}
 		if had, ok := c.leaders[n.epoch]; ok && had != l {
-			c.fail("SingleLeader: epoch %d is led by node %d in its life %d and by node %d in its life %d", n.epoch, had.node, had.life, l.node, l.life)
+			c.fail("SingleLeader: epoch %d is led by node %d in its life %d and by node %d in its life %d, for the %d. time", n.epoch, had.node, had.life, l.node, l.life, n.terms)
 		}
 		c.leaders[n.epoch] = l
+		c.checkQuorum(n)
+	}
+	if c.s.calm.epoch > 0 {
+		c.stillCalm(n)
 	}
 	c.follow(n)
+	c.logStart(n)
 	if newLeader {
 		c.complete(n)
 	}
@@ -150,6 +172,9 @@ func (c *quorumChecker) after(n *quorumNode) {
 		}
 		n.hw = hw
 		c.highWatermark(n, hw, led)
+	}
+	if c.s.opts.Visit != nil {
+		c.s.opts.Visit(c.s.abstract())
 	}
 }
 
@@ -182,11 +207,15 @@ func (c *quorumChecker) follow(n *quorumNode) {
 	}
 	if end > n.shadow.end() {
 		var err error
+		known := len(n.shadow)
 		if n.shadow, err = readShadow(n.q.Log(), n.shadow); err != nil {
-			c.fail("log: node %d: %v", n.id, err)
+			c.fail("Disk: node %d: %v", n.id, err)
 			return
 		}
 		c.match(n)
+		if n.role == raft.Leader {
+			c.changesAlone(n, known)
+		}
 	}
 }
 
@@ -244,6 +273,7 @@ func (c *quorumChecker) commit(n *quorumNode, hw ident.Offset, led ident.Epoch) 
 		if b.next > c.end() && b.next <= hw {
 			c.committed = append(c.committed, b)
 			c.committedIn = append(c.committedIn, led)
+			c.committedAt = append(c.committedAt, c.s.w.Now())
 		}
 	}
 	if c.end() != hw {
@@ -263,7 +293,10 @@ func (c *quorumChecker) stillOnMajority() {
 	voters := c.voters()
 	for _, v := range voters {
 		n := c.s.node(v.Key.ID)
-		if got, ok := n.shadow.upTo(end); !ok || got != chain || n.flushedUpTo() < end || n.key() != v.Key {
+		if n.key() != v.Key {
+			continue // its disk is gone, and with it the right to vote
+		}
+		if got, ok := n.shadow.upTo(end); !ok || got != chain || n.flushedUpTo() < end {
 			without++
 		}
 	}
@@ -285,8 +318,11 @@ func (n *quorumNode) flushedUpTo() ident.Offset {
 // crashed looks at what a crash left on a node's disk, by what a start would make of it, without touching it.
 func (c *quorumChecker) crashed(n *quorumNode, flushed ident.Offset) {
 	q, recovery, err := exec.OpenQuorum(exec.QuorumConfig{
-		FS: n.disk.CrashClone(c.s.w.Rand, 100), Dir: quorumDir, Voters: c.s.voters, Raft: raft.Config{Self: n.key(), ClusterID: "sim"},
+		FS: n.disk.CrashClone(c.dice.Rand, 100), Dir: quorumDir, Voters: c.s.voters, Raft: raft.Config{Self: n.key(), ClusterID: "sim"},
 	})
+	if err != nil && n.replaced(err) {
+		return
+	}
 	if err != nil {
 		c.fail("FlushedStays: node %d: %v", n.id, err)
 		return
@@ -324,16 +360,25 @@ func (c *quorumChecker) vote(n *quorumNode, e ident.Epoch, candidate raft.Replic
 		c.fail("VoteOnce: node %d votes in epoch %d for %v and for %v", n.id, e, had, candidate)
 	}
 	c.votes[b] = candidate
+	c.voteDurable(n, e, candidate)
 }
 
 // sent looks at a request that leaves a node.
-func (c *quorumChecker) sent(n *quorumNode, m raft.Message) {
+func (c *quorumChecker) sent(n *quorumNode, to ident.NodeID, m raft.Message) {
 	switch m := m.(type) {
 	case *raft.VoteRequest:
 		c.tell(n, m.Epoch)
 		if !m.PreVote {
 			c.vote(n, m.Epoch, m.Candidate)
 		}
+	case *raft.FetchSnapshotRequest:
+		c.tell(n, m.Epoch)
+		from := downloadFrom{to, m.Epoch, m.Snapshot}
+		if m.Position > 0 && from != n.from {
+			c.fail("DownloadFromOne: node %d asks node %d in epoch %d for snapshot %s from byte %d on, which it began with node %d in epoch %d",
+				n.id, to, m.Epoch, m.Snapshot, m.Position, n.from.leader, n.from.epoch)
+		}
+		n.from = from
 	case *raft.BeginQuorumEpochRequest:
 		c.tell(n, m.Epoch)
 	case *raft.EndQuorumEpochRequest:
@@ -370,6 +415,9 @@ func (c *quorumChecker) replied(n *quorumNode, req quorumRequest, m raft.Message
 		if m.Diverging != nil {
 			c.s.counts.Diverged++
 		}
+	case *raft.FetchSnapshotResponse:
+		c.tell(n, m.Current.Epoch)
+		c.served(n, m)
 	}
 }
 
@@ -405,7 +453,7 @@ func readShadow(l *log.Log, b quorumShadow) (quorumShadow, error) {
 			if len(b) > 0 {
 				prev = b[len(b)-1].chain
 			}
-			b = append(b, quorumBatch{h.BaseOffset, h.NextOffset(), h.LeaderEpoch, chainOf(prev, h), one})
+			b = append(b, quorumBatch{h.BaseOffset, h.NextOffset(), h.LeaderEpoch, chainOf(prev, h), one, h.IsControl()})
 		}
 	}
 	return b, nil
@@ -413,13 +461,6 @@ func readShadow(l *log.Log, b quorumShadow) (quorumShadow, error) {
 
 // chainOf hashes a batch onto what is before it. The CRC stands for the records; it does not cover the first three.
 func chainOf(prev uint64, h batch.Header) uint64 {
-	f := fnv.New64a()
-	var b [28]byte
-	binary.BigEndian.PutUint64(b[0:], prev)
-	binary.BigEndian.PutUint64(b[8:], uint64(h.BaseOffset))
-	binary.BigEndian.PutUint32(b[16:], uint32(h.LeaderEpoch))
-	binary.BigEndian.PutUint32(b[20:], uint32(h.Length))
-	binary.BigEndian.PutUint32(b[24:], h.CRC)
-	f.Write(b[:])
-	return f.Sum64()
+	sum := mixed(mixed(prev, uint64(h.BaseOffset)), uint64(h.LeaderEpoch))
+	return mixed(mixed(sum, uint64(h.Length)), uint64(h.CRC))
 }

@@ -1,9 +1,12 @@
 package sim
 
 import (
+	"encoding/binary"
+	"io"
 	"io/fs"
 	"strings"
 
+	"github.com/highwater-io/highwater/pkg/batch"
 	"github.com/highwater-io/highwater/pkg/metadata"
 	"github.com/highwater-io/highwater/pkg/node/exec"
 	"github.com/highwater-io/highwater/pkg/quorum/raft"
@@ -48,6 +51,49 @@ func (u *unsyncedFS) SyncDir(name string) error {
 	return u.FS.SyncDir(name)
 }
 
+// uncheckedFS gives the batches of a snapshot the checksums that they have: to whoever reads them it is as if nobody
+// looked.
+type uncheckedFS struct{ vfs.FS }
+
+// OpenFile opens a snapshot as one in which every checksum is right.
+func (u uncheckedFS) OpenFile(name string, flag int, perm fs.FileMode) (vfs.File, error) {
+	f, err := u.FS.OpenFile(name, flag, perm)
+	if err == nil && strings.HasSuffix(name, metadata.SnapshotSuffix) {
+		f = uncheckedFile{f}
+	}
+	return f, err
+}
+
+type uncheckedFile struct{ vfs.File }
+
+// ReadAt reads with the checksums made right.
+func (f uncheckedFile) ReadAt(b []byte, at int64) (int, error) {
+	size, err := f.Size()
+	if err != nil {
+		return 0, err
+	}
+	whole := make([]byte, size)
+	if _, err := f.File.ReadAt(whole, 0); err != nil && err != io.EOF {
+		return 0, err
+	}
+	for rest := whole; len(rest) >= batch.HeaderSize; {
+		length := int64(batch.LogOverhead) + int64(int32(binary.BigEndian.Uint32(rest[8:])))
+		if length < batch.HeaderSize || length > int64(len(rest)) {
+			break
+		}
+		binary.BigEndian.PutUint32(rest[batch.CRCStart-4:], batch.UpdateCRC(0, rest[batch.CRCStart:length]))
+		rest = rest[length:]
+	}
+	if at >= size {
+		return 0, io.EOF
+	}
+	n := copy(b, whole[at:])
+	if n < len(b) {
+		return n, io.EOF
+	}
+	return n, nil
+}
+
 // mutantDisk breaks the rule that a mutant names, if it is one of the disk's.
 func mutantDisk(fsys vfs.FS, m raft.Mutant) vfs.FS {
 	switch m {
@@ -57,6 +103,8 @@ func mutantDisk(fsys vfs.FS, m raft.Mutant) vfs.FS {
 		return &unsyncedFS{FS: fsys, skip: func(path string) bool { return strings.HasSuffix(path, ".log") }}
 	case MutateSnapshotUnsynced:
 		return &unsyncedFS{FS: fsys, skip: func(path string) bool { return strings.HasSuffix(path, metadata.PartialSnapshotSuffix) }}
+	case MutateRottenLoaded:
+		return uncheckedFS{fsys}
 	}
 	return fsys
 }

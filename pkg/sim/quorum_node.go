@@ -3,7 +3,7 @@ package sim
 import (
 	"errors"
 	"fmt"
-	"slices"
+	"strings"
 	"time"
 
 	"github.com/highwater-io/highwater/pkg/ident"
@@ -20,30 +20,38 @@ const quorumDir = "meta/__cluster_metadata-0"
 // quorumNode is what a node's loop is in real life: it hands messages and time to the executor, carries out what
 // comes of it, and runs flushes beside.
 type quorumNode struct {
-	s    *quorumSim
-	id   ident.NodeID
-	dirs byte // counts the directories it had: a wiped disk is another one
-	disk *vfs.Mem
-	q    *exec.Quorum // nil while the process is down
-	life int          // counts the starts
-	tick *Timer
-	out  exec.QuorumOutput
+	s      *quorumSim
+	id     ident.NodeID
+	dice   Dice // for what is its own: how long its disk takes
+	dirs   byte // counts the directories it had: a wiped disk is another one
+	disk   *vfs.Mem
+	rotten *rottenFile // snapshot that the disk has damaged last
+	clock  nodeClock
+	q      *exec.Quorum // nil while the process is down
+	life   int          // counts the starts
+	tick   *Timer
+	out    exec.QuorumOutput
 
 	paused   bool
-	pauses   int
 	inbox    []func() // what arrives while paused
 	failSync bool     // the next sync fails
 	syncDead bool     // a sync has failed: the node must stop at once
 
 	token    uint64
 	requests map[uint64]quorumRequest
+	asked    int         // changes of the voters that are not answered
 	leads    ident.Epoch // the last epoch it was told to lead, -1 for none
 	hw       ident.Offset
 	epoch    ident.Epoch
 	role     raft.Role
+	terms    int // counts how often it came to lead
 	shadow   quorumShadow
+	start    ident.Offset // of its log, as far as the checker has seen
+	from     downloadFrom
+	contacts map[raft.ReplicaKey]ident.Instant // fetches of the epoch that it leads
 
 	loader    *metadata.Loader // follows what is committed, as the node's publisher does
+	applied   ident.Offset     // how far that is
 	newBytes  int              // applied since the last snapshot
 	snapping  bool
 	installed int64 // snapshots, as far as the checker has seen
@@ -67,7 +75,7 @@ type quorumRequest struct {
 }
 
 func newQuorumNode(s *quorumSim, id ident.NodeID) *quorumNode {
-	n := &quorumNode{s: s, id: id, disk: vfs.NewMem()}
+	n := &quorumNode{s: s, id: id, disk: vfs.NewMem(), dice: NewDice(s.opts.Seed, 10+uint64(id))}
 	if s.voters.Has(n.key()) {
 		if err := exec.FormatQuorum(n.disk, quorumDir, s.voters, 0); err != nil {
 			panic(err)
@@ -96,32 +104,39 @@ func (n *quorumNode) boot() {
 	n.life++
 	n.requests = map[uint64]quorumRequest{}
 	n.leads, n.hw, n.epoch, n.role = -1, ident.UnknownOffset, -1, raft.Unattached
-	n.paused, n.inbox, n.syncDead = false, nil, false
+	n.paused, n.inbox, n.syncDead, n.asked, n.start = false, nil, false, 0, -1
+	n.from = downloadFrom{}
 	n.failSync = n.failSync && s.faulting
-	n.loader, n.newBytes, n.snapping, n.installed = metadata.NewLoader(metadata.Empty(), -1), 0, false, 0
-	mutant := s.opts.Mutant
-	if slices.Contains(diskMutants, mutant) {
-		mutant = ""
-	}
-	q, _, err := exec.OpenQuorum(exec.QuorumConfig{
+	n.loader, n.applied, n.newBytes, n.snapping, n.installed = metadata.NewLoader(metadata.Empty(), -1), 0, 0, false, 0
+	q, recovery, err := exec.OpenQuorum(exec.QuorumConfig{
 		FS: n.fs(), Dir: quorumDir, Voters: s.voters,
 		Log: log.Config{Settings: log.Settings{SegmentBytes: 4 << 10}},
 		Raft: raft.Config{
-			Self: n.key(), ClusterID: "sim", Seed: s.opts.Seed + uint64(n.life)<<32, FetchMaxBytes: s.fetchMaxBytes,
-			ElectionTimeout: s.election, Mutant: mutant, SnapshotChunkBytes: s.snapshotChunk,
-			Endpoints: n.endpoints(),
+			Self: n.key(), ClusterID: "sim", Seed: s.opts.Seed + uint64(n.life)<<32, FetchMaxBytes: s.plan.fetchMaxBytes,
+			ElectionTimeout: s.electionTimeout(), Mutant: s.opts.Mutant, SnapshotChunkBytes: s.plan.snapshotChunk,
+			Endpoints: n.endpoints(), VoterLagMax: s.plan.voterLagMax,
 		},
-		WallMillis: func() int64 { return int64(s.w.Now()) / 1e6 },
+		WallMillis: n.wallMillis,
 	})
 	if err != nil && n.syncDead {
 		s.counts.DiskErrors++
-		n.disk = n.disk.CrashClone(s.w.Rand, 0)
-		n.restartLater()
+		n.disk = n.disk.CrashClone(n.dice.Rand, 0)
+		n.restartLater(n.dice)
+		return
+	}
+	if err != nil && n.replaced(err) {
+		n.boot()
 		return
 	}
 	if err != nil {
-		s.check.fail("restart: node %d does not start: %v", n.id, err)
+		s.check.fail("Starts: node %d does not start: %v", n.id, err)
 		return
+	}
+	for _, repair := range recovery.Repairs {
+		if strings.Contains(repair, "damaged snapshot") {
+			s.counts.SetAside++
+			s.w.Trace("%d: %s", n.id, repair)
+		}
 	}
 	n.q = q
 	s.w.Trace("%d starts: end %d, vote %+v", n.id, q.EndOffset(), q.Core().Vote())
@@ -130,7 +145,7 @@ func (n *quorumNode) boot() {
 }
 
 // kill ends the process. What the disk had not synced is kept wholly (the process died), or the machine lost power.
-func (n *quorumNode) kill(power bool) {
+func (n *quorumNode) kill(d Dice, power bool) {
 	if n.q == nil {
 		return
 	}
@@ -140,14 +155,14 @@ func (n *quorumNode) kill(power bool) {
 	if power {
 		s.counts.Losses++
 		keep = 0
-		if s.w.Chance(500) {
-			keep = s.w.Rand.IntN(100)
+		if d.Chance(500) {
+			keep = d.IntN(100)
 		}
 	} else {
 		s.counts.Kills++
 	}
 	s.w.Trace("%d dies (power %v, keeps %d%%): end %d, flushed %d", n.id, power, keep, n.q.EndOffset(), flushed)
-	n.disk = n.disk.CrashClone(s.w.Rand, keep)
+	n.disk = n.disk.CrashClone(d.Rand, keep)
 	n.q = nil
 	n.paused, n.inbox = false, nil
 	if n.tick != nil {
@@ -165,9 +180,9 @@ func (n *quorumNode) do(what string, f func(now ident.Instant) error) {
 		n.inbox = append(n.inbox, func() { n.do(what, f) })
 		return
 	}
-	err := f(n.s.w.Now())
+	err := f(n.now())
 	if n.q.Err() != nil && err == nil {
-		n.s.check.fail("stop: node %d goes on after %v", n.id, n.q.Err())
+		n.s.check.fail("StopsForItsDisk: node %d goes on after %v", n.id, n.q.Err())
 		return
 	}
 	n.q.Drain(&n.out)
@@ -178,23 +193,30 @@ func (n *quorumNode) do(what string, f func(now ident.Instant) error) {
 	n.carryOut()
 	n.s.check.after(n)
 	n.publish()
+	if n.q == nil {
+		return
+	}
+	if n.q.NextDeadline() <= n.now() {
+		n.s.check.fail("Timers: node %d (%s) wants to be woken at once, again and again", n.id, n.q.Core().Role())
+		return
+	}
 	n.arm()
 }
 
 // stopped: the executor said that the node must stop.
 func (n *quorumNode) stopped(what string, err error) {
 	if !n.syncDead {
-		n.s.check.fail("stop: node %d stops in %s: %v", n.id, what, err)
+		n.s.check.fail("StopsForItsDisk: node %d stops in %s: %v", n.id, what, err)
 		return
 	}
 	if len(n.out.Replies)+len(n.out.Sends) > 0 {
-		n.s.check.fail("stop: node %d says something after its disk failed", n.id)
+		n.s.check.fail("StopsForItsDisk: node %d says something after its disk failed", n.id)
 		return
 	}
 	n.s.counts.DiskErrors++
 	n.s.w.Trace("%d: sync failed", n.id)
-	n.kill(true)
-	n.restartLater()
+	n.kill(n.dice, true)
+	n.restartLater(n.dice)
 }
 
 // carryOut sends what the executor wants sent and starts a flush when one is wanted.
@@ -203,7 +225,7 @@ func (n *quorumNode) carryOut() {
 	for _, r := range n.out.Replies {
 		req, ok := n.requests[r.Token]
 		if !ok {
-			s.check.fail("reply: node %d answers request %d twice or never got it", n.id, r.Token)
+			s.check.fail("AnswersOnce: node %d answers request %d twice or never got it", n.id, r.Token)
 			return
 		}
 		delete(n.requests, r.Token)
@@ -212,16 +234,23 @@ func (n *quorumNode) carryOut() {
 			continue
 		}
 		s.check.replied(n, req, r.Msg)
-		s.w.Trace("%d -> %d %s", n.id, req.from, describe(r.Msg))
+		s.w.Trace("%d -> %d %s", n.id, req.from, said{r.Msg})
 		msg := s.wireResponse(req.msg, r.Msg)
 		s.net.Send(n.id, req.from, func() { s.node(req.from).respond(n.id, req.life, req.correlation, msg, nil) })
 	}
 	for _, send := range n.out.Sends {
-		s.check.sent(n, send.Msg)
-		s.w.Trace("%d -> %d %s", n.id, send.To, describe(send.Msg))
+		s.check.sent(n, send.To, send.Msg)
+		s.w.Trace("%d -> %d %s", n.id, send.To, said{send.Msg})
 		from, life, correlation, msg := n.id, n.life, send.Correlation, s.wireRequest(send.Msg)
 		to := s.node(send.To)
 		s.net.Send(from, send.To, func() { to.receive(from, life, correlation, msg) })
+	}
+	for _, d := range n.out.Damaged {
+		s.counts.Found++
+		s.w.Trace("%d finds a snapshot damaged: %s", n.id, d.Err.Error())
+		if n.rotten == nil || n.rotten.id != d.ID {
+			s.check.fail("SnapshotAsWritten: node %d takes snapshot %s for damaged, which it is not: %v", n.id, d.ID, d.Err)
+		}
 	}
 	if n.out.Leading != nil {
 		n.leads = n.out.Leading.Epoch
@@ -236,17 +265,17 @@ func (n *quorumNode) flush() {
 	}
 	f, err := n.q.BeginFlush()
 	if err != nil {
-		n.s.check.fail("flush: node %d: %v", n.id, err)
+		n.s.check.fail("StopsForItsDisk: node %d: %v", n.id, err)
 		return
 	}
 	w, life := n.s.w, n.life
-	took := w.Between(100*time.Microsecond, 3*time.Millisecond)
-	if w.Chance(n.s.slowDisk) {
-		took = w.Between(20*time.Millisecond, 700*time.Millisecond)
+	took := n.dice.Between(100*time.Microsecond, 3*time.Millisecond)
+	if n.s.faulting && n.s.plan.traits[traitSlowDisk] && n.dice.Chance(50) {
+		took = n.dice.Between(20*time.Millisecond, 700*time.Millisecond)
 	}
 	// The disk does it at some moment in between: at the first or at the last.
 	var syncErr error
-	early := w.Chance(500)
+	early := n.dice.Chance(500)
 	if early {
 		syncErr = f.Sync()
 	}
@@ -266,13 +295,8 @@ func (n *quorumNode) arm() {
 	if n.tick != nil {
 		n.tick.Stop()
 	}
-	at := n.q.NextDeadline()
-	if at <= n.s.w.Now() {
-		n.s.check.fail("timer: node %d (%s) wants to be woken at once, again and again", n.id, n.q.Core().Role())
-		return
-	}
 	life := n.life
-	n.tick = n.s.w.At(at, func() {
+	n.tick = n.s.w.At(n.clock.when(n.q.NextDeadline()), func() {
 		if n.life == life {
 			n.do("tick", func(now ident.Instant) error { return n.q.Tick(now) })
 		}
@@ -281,7 +305,7 @@ func (n *quorumNode) arm() {
 
 func (n *quorumNode) receive(from ident.NodeID, life int, correlation uint64, msg raft.Message) {
 	if n.q == nil {
-		if n.s.w.Chance(500) {
+		if n.dice.Chance(500) {
 			// Connection refused.
 			n.s.net.Send(n.id, from, func() { n.s.node(from).respond(n.id, life, correlation, nil, errors.New("refused")) })
 		}
@@ -290,6 +314,7 @@ func (n *quorumNode) receive(from ident.NodeID, life int, correlation uint64, ms
 	n.do("request", func(now ident.Instant) error {
 		n.token++
 		n.requests[n.token] = quorumRequest{from, life, correlation, msg}
+		n.s.check.received(n, now, msg)
 		return n.q.HandleRequest(now, n.token, msg)
 	})
 }
@@ -301,10 +326,10 @@ func (n *quorumNode) respond(from ident.NodeID, life int, correlation uint64, ms
 	n.do("response", func(now ident.Instant) error { return n.q.HandleResponse(now, from, correlation, msg, err) })
 }
 
-func (n *quorumNode) propose() {
+func (n *quorumNode) propose(d Dice) {
 	s := n.s
 	n.do("propose", func(now ident.Instant) error {
-		first, err := n.q.Propose(now, n.leads, metadata.EncodeBatch(0, 0, int64(now)/1e6, s.someRecords()...))
+		first, err := n.q.Propose(now, n.leads, metadata.EncodeBatch(0, 0, n.wallMillis(), s.someRecords(d)...))
 		if errors.Is(err, raft.ErrNotLeader) {
 			return nil
 		}
@@ -321,10 +346,14 @@ func (n *quorumNode) propose() {
 func (n *quorumNode) pause() {
 	if n.q != nil && !n.paused {
 		n.s.counts.Pauses++
-		n.pauses++
 		n.s.w.Trace("%d stands still", n.id)
 		n.paused = true
 	}
+}
+
+func (n *quorumNode) pauseFor(d time.Duration) {
+	n.pause()
+	n.s.w.After(d, n.resume)
 }
 
 func (n *quorumNode) resume() {
@@ -340,50 +369,19 @@ func (n *quorumNode) resume() {
 	}
 }
 
-func (n *quorumNode) restartLater() {
-	n.s.w.After(n.s.w.Between(10*time.Millisecond, 1500*time.Millisecond), func() {
+func (n *quorumNode) restartLater(d Dice) {
+	n.s.w.After(d.Between(10*time.Millisecond, 1500*time.Millisecond), func() {
 		if n.q == nil && n.s.check.violation == "" {
 			n.boot()
 		}
 	})
 }
 
-// describe is a message in a trace.
-func describe(m raft.Message) string {
-	switch m := m.(type) {
-	case *raft.VoteRequest:
-		kind := "Vote"
-		if m.PreVote {
-			kind = "PreVote"
-		}
-		return fmt.Sprintf("%s epoch %d, log %d@%d", kind, m.Epoch, m.EndOffset, m.LastEpoch)
-	case *raft.VoteResponse:
-		return fmt.Sprintf("vote %v, code %d, leader %d epoch %d", m.Granted, m.Code, m.Current.Leader, m.Current.Epoch)
-	case *raft.BeginQuorumEpochRequest:
-		return fmt.Sprintf("BeginQuorumEpoch %d", m.Epoch)
-	case *raft.EndQuorumEpochRequest:
-		return fmt.Sprintf("EndQuorumEpoch %d to %v", m.Epoch, m.Successors)
-	case *raft.BeginQuorumEpochResponse:
-		return fmt.Sprintf("begin code %d, leader %d epoch %d", m.Code, m.Current.Leader, m.Current.Epoch)
-	case *raft.EndQuorumEpochResponse:
-		return fmt.Sprintf("end code %d, leader %d epoch %d", m.Code, m.Current.Leader, m.Current.Epoch)
-	case *raft.FetchRequest:
-		return fmt.Sprintf("Fetch %d@%d in epoch %d, hw %d", m.Offset, m.LastEpoch, m.Epoch, m.HighWatermark)
-	case *raft.FetchResponse:
-		text := fmt.Sprintf("fetched %d bytes, code %d, leader %d epoch %d, hw %d", len(m.Records), m.Code, m.Current.Leader, m.Current.Epoch, m.HighWatermark)
-		if m.Diverging != nil {
-			text += fmt.Sprintf(", diverges at %d@%d", m.Diverging.End, m.Diverging.Epoch)
-		}
-		if m.Snapshot != nil {
-			text += fmt.Sprintf(", needs snapshot %s", m.Snapshot)
-		}
-		return text
-	case *raft.FetchSnapshotRequest:
-		return fmt.Sprintf("FetchSnapshot %s at %d in epoch %d", m.Snapshot, m.Position, m.Epoch)
-	case *raft.FetchSnapshotResponse:
-		return fmt.Sprintf("snapshot %s, %d bytes at %d of %d, code %d", m.Snapshot, len(m.Bytes), m.Position, m.Size, m.Code)
-	case *raft.ChangeVotersResponse:
-		return fmt.Sprintf("change of voters: code %d %s", m.Code, m.Message)
+func (n *quorumNode) wallMillis() int64 { return int64(n.s.w.Now().Add(n.clock.wall)) / 1e6 }
+
+func (s *quorumSim) electionTimeout() time.Duration {
+	if s.plan.traits[traitMeeting] {
+		return 15 * time.Millisecond
 	}
-	return fmt.Sprintf("%T", m)
+	return 0
 }

@@ -11,22 +11,25 @@ import (
 	"github.com/highwater-io/highwater/pkg/metadata"
 	"github.com/highwater-io/highwater/pkg/node/exec"
 	"github.com/highwater-io/highwater/pkg/quorum/raft"
-	"github.com/highwater-io/highwater/pkg/vfs"
 )
 
-// someRecords are what a controller could propose: topics come, now and then a setting changes.
-func (s *quorumSim) someRecords() []metadata.Record {
+// someRecords are what a controller could propose: settings change, now and then a topic comes.
+func (s *quorumSim) someRecords(d Dice) []metadata.Record {
 	var records []metadata.Record
-	for range 1 + s.w.Rand.IntN(3) {
+	for range 1 + d.IntN(3) {
 		s.proposals++
 		name := fmt.Sprintf("p%d", s.proposals)
-		if s.proposals%4 == 0 {
-			records = append(records, &metadata.ConfigRecord{
-				ResourceType: metadata.ResourceTopic, ResourceName: fmt.Sprintf("p%d", s.w.Rand.IntN(20)), Name: "retention.ms", Value: &name,
-			})
+		if d.Chance(200) {
+			records = append(records, &metadata.TopicRecord{Name: name, TopicID: ident.UUID{1, byte(s.proposals >> 16), byte(s.proposals >> 8), byte(s.proposals)}})
 			continue
 		}
-		records = append(records, &metadata.TopicRecord{Name: name, TopicID: ident.UUID{1, byte(s.proposals >> 16), byte(s.proposals >> 8), byte(s.proposals)}})
+		value := &name
+		if d.Chance(150) {
+			value = nil // the setting goes
+		}
+		records = append(records, &metadata.ConfigRecord{
+			ResourceType: metadata.ResourceTopic, ResourceName: fmt.Sprintf("p%d", d.IntN(15)), Name: [...]string{"retention.ms", "min.insync.replicas"}[d.IntN(2)], Value: value,
+		})
 	}
 	return records
 }
@@ -39,7 +42,10 @@ func (n *quorumNode) publish() {
 	for {
 		if state, ok := n.q.TakeState(); ok {
 			n.loader, n.newBytes = metadata.NewLoader(state.Image, state.TimestampMs), 0
-			n.s.check.state(n, "after a snapshot", state.Image)
+			if n.loader.NextOffset() < n.applied {
+				n.s.check.fail("AppliedStays: node %d had applied everything up to %d and is taken back to %d by a snapshot", n.id, n.applied, n.loader.NextOffset())
+			}
+			n.s.check.state(n, "after a snapshot", state.Image, false)
 		}
 		if n.loader.NextOffset() >= n.q.HighWatermark() {
 			break
@@ -60,7 +66,8 @@ func (n *quorumNode) publish() {
 		n.newBytes += len(raw)
 	}
 	n.loader.Publish()
-	if n.s.snapshotBytes > 0 && n.newBytes >= n.s.snapshotBytes && !n.snapping {
+	n.applied = n.loader.NextOffset()
+	if (n.s.plan.snapshotBytes > 0 && n.newBytes >= n.s.plan.snapshotBytes || n.q.SnapshotWanted()) && !n.snapping {
 		n.snapshot()
 	}
 }
@@ -73,13 +80,12 @@ func (n *quorumNode) snapshot() {
 	}
 	s, life := n.s, n.life
 	n.snapping, n.newBytes = true, 0
-	s.check.state(n, "in a snapshot", n.loader.Image())
 	var err error
-	early := s.w.Chance(500)
+	early := n.dice.Chance(500)
 	if early {
 		err = p.Write()
 	}
-	s.w.After(s.w.Between(time.Millisecond, 50*time.Millisecond), func() {
+	s.w.After(n.dice.Between(time.Millisecond, 50*time.Millisecond), func() {
 		if n.life != life || n.q == nil || s.check.violation != "" {
 			return
 		}
@@ -99,7 +105,7 @@ func (n *quorumNode) snapshot() {
 }
 
 // state compares a node's state with what all committed records up to there make.
-func (c *quorumChecker) state(n *quorumNode, when string, image *metadata.Image) {
+func (c *quorumChecker) state(n *quorumNode, when string, image *metadata.Image, byBytes bool) {
 	end := image.SnapshotID().EndOffset
 	if end > c.end() {
 		c.fail("SnapshotCommitted: node %d, %s, stands at %d, committed is %d", n.id, when, end, c.end())
@@ -110,27 +116,42 @@ func (c *quorumChecker) state(n *quorumNode, when string, image *metadata.Image)
 		return int(im.SnapshotID().EndOffset - end)
 	})
 	if !there {
-		c.fail("SnapshotCommitted: node %d, %s, stands at %d, where no committed batch ends", n.id, when, end)
+		if end > 0 {
+			c.fail("SnapshotCommitted: node %d, %s, stands at %d, where no committed batch ends", n.id, when, end)
+		}
 		return
 	}
-	if want := c.images[i]; !image.Equal(want) || when == atTheEnd && !bytes.Equal(whole(image), whole(want)) {
+	want := c.images[i]
+	same := !byBytes && image.Equal(want) || byBytes && bytes.Equal(whole(image), whole(want))
+	if !same {
 		c.fail("StateIsReplay: node %d, %s, has at %d another state than the committed records make (%d and %d topics)",
 			n.id, when, end, image.NumTopics(), want.NumTopics())
 	}
 }
 
-// atTheEnd of a run the states are compared byte for byte.
-const atTheEnd = "at the end"
-
 func whole(im *metadata.Image) []byte {
 	return metadata.AppendSnapshot(nil, im, metadata.SnapshotHeader{})
 }
 
-// states compares everybody's state, once all is healed.
-func (c *quorumChecker) states() {
+// replayed replays all that is committed from the first record on, and compares it, and everybody's state, byte for
+// byte.
+func (c *quorumChecker) replayed() {
+	if c.violation != "" || len(c.committed) == 0 {
+		return
+	}
+	l := metadata.NewLoader(metadata.Empty(), -1)
+	for _, b := range c.committed {
+		if err := load(l, b.raw); err != nil {
+			c.fail("StateIsReplay: committed records can't be applied: %v", err)
+			return
+		}
+	}
+	if _, image := l.Publish(); !bytes.Equal(whole(image), whole(c.images[len(c.images)-1])) {
+		c.fail("StateIsReplay: a replay of everything up to %d makes another state than the records made one by one", c.end())
+	}
 	for _, n := range c.s.nodes {
 		if n.q != nil && c.violation == "" {
-			c.state(n, atTheEnd, n.loader.Image())
+			c.state(n, "looked at", n.loader.Image(), true)
 		}
 	}
 }
@@ -171,6 +192,9 @@ func (c *quorumChecker) apply() {
 
 // votersOf finds the voter sets in a batch.
 func votersOf(b quorumBatch) (sets []raft.VotersAt) {
+	if !b.control {
+		return nil
+	}
 	decoded, err := metadata.ReadBatch(b.raw)
 	if err != nil {
 		return nil
@@ -232,52 +256,4 @@ func (c *quorumChecker) installed(n *quorumNode) {
 		c.fail("StateIsReplay: node %d keeps its log up to %d behind a snapshot whose end it did not hold", n.id, end)
 	}
 	n.shadow = prefix
-}
-
-// changeVoters asks the leader for one change: a caught-up observer comes, or a voter goes.
-func (s *quorumSim) changeVoters(l *quorumNode) {
-	voters := l.q.Core().Voters()
-	var m raft.Message
-	if len(voters) > 3 && s.w.Chance(500) || len(voters) > 5 {
-		m = &raft.RemoveVoterRequest{ClusterID: "sim", Voter: voters[s.w.Rand.IntN(len(voters))].Key}
-	} else {
-		n := s.anyNode()
-		if _, there := voters.Find(n.id); there {
-			return
-		}
-		m = &raft.AddVoterRequest{ClusterID: "sim", Voter: raft.Voter{Key: n.key(), Endpoints: n.endpoints()}}
-	}
-	l.do("change of voters", func(now ident.Instant) error {
-		l.token++
-		l.requests[l.token] = quorumRequest{from: ident.NoNode, life: l.life, msg: m}
-		s.w.Trace("%d is asked for %T", l.id, m)
-		return l.q.HandleRequest(now, l.token, m)
-	})
-}
-
-// changed takes the answer to changeVoters.
-func (s *quorumSim) changed(n *quorumNode, m raft.Message) {
-	s.w.Trace("%d answers %s", n.id, describe(m))
-}
-
-// wipe gives a node that is no voter, for anybody, an empty disk, and with it another identity.
-func (s *quorumSim) wipe(n *quorumNode) {
-	if _, there := s.check.voters().Find(n.id); there || !s.changing {
-		return
-	}
-	for _, l := range s.nodes {
-		if l.q == nil || l.q.Core().Role() != raft.Leader {
-			continue
-		}
-		if _, there := l.q.Core().Voters().Find(n.id); there {
-			return
-		}
-	}
-	s.counts.Wiped++
-	s.w.Trace("%d loses its disk", n.id)
-	n.kill(true)
-	n.dirs++
-	n.disk = vfs.NewMem()
-	n.shadow = nil
-	n.restartLater()
 }

@@ -10,13 +10,13 @@ import (
 // In some runs every message goes through Kafka's encoding, as between real nodes.
 
 func (s *quorumSim) wireRequest(m raft.Message) raft.Message {
-	if !s.overWire {
+	if !s.plan.traits[traitWire] {
 		return m
 	}
 	req := encoded(rpc.ToRequest(m))
 	back, refusal := rpc.FromRequest(req)
 	if refusal != nil {
-		s.check.fail("rpc: %T is refused by its own reader", m)
+		s.check.fail("Wire: %T is refused by its own reader", m)
 		return m
 	}
 	return back
@@ -33,7 +33,7 @@ func encoded(req kmsg.Request) kmsg.Request {
 }
 
 func (s *quorumSim) wireResponse(asked, m raft.Message) raft.Message {
-	if !s.overWire {
+	if !s.plan.traits[traitWire] {
 		return m
 	}
 	resp, err := rpc.ToResponse(encoded(rpc.ToRequest(asked)), m)
@@ -45,7 +45,7 @@ func (s *quorumSim) wireResponse(asked, m raft.Message) raft.Message {
 		}
 	}
 	if err != nil {
-		s.check.fail("rpc: %v", err)
+		s.check.fail("Wire: %v", err)
 	}
 	return m
 }

@@ -2,10 +2,6 @@ package sim
 
 import (
 	"container/heap"
-	"fmt"
-	"hash/fnv"
-	"io"
-	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -16,8 +12,8 @@ import (
 // from one goroutine: everything in a run follows from the seed. Two events of one instant happen in the
 // order in which they were put in.
 type World struct {
-	// Rand is the only source of randomness of a run.
-	Rand *rand.Rand
+	// Dice are the source of randomness of a run; others of it are made from the same seed.
+	Dice
 	// Verbose keeps the text of the trace; without it only the hash is kept. Set it before the run.
 	Verbose bool
 
@@ -26,20 +22,15 @@ type World struct {
 	seq   uint64
 	steps int
 	queue timerQueue
-	hash  io.Writer
-	sum   func() uint64
-	text  strings.Builder
+	hash  uint64
+
+	networks uint64
+	text     strings.Builder
 }
 
 // NewWorld returns a world at instant 0 in which nothing is due.
 func NewWorld(seed uint64) *World {
-	h := fnv.New64a()
-	return &World{
-		Rand: rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15)),
-		seed: seed,
-		hash: h,
-		sum:  h.Sum64,
-	}
+	return &World{Dice: NewDice(seed, 0), seed: seed, hash: 0xcbf29ce484222325}
 }
 
 // Seed returns what NewWorld was given.
@@ -118,35 +109,6 @@ func (w *World) RunUntil(limit ident.Instant, done func() bool) bool {
 	}
 	return true
 }
-
-// Chance is true in perMille of a thousand cases.
-func (w *World) Chance(perMille int) bool {
-	return perMille > 0 && w.Rand.IntN(1000) < perMille
-}
-
-// Between returns a random duration, lo and hi included.
-func (w *World) Between(lo, hi time.Duration) time.Duration {
-	if hi <= lo {
-		return lo
-	}
-	return lo + time.Duration(w.Rand.Int64N(int64(hi-lo)+1))
-}
-
-// Trace feeds one line, with the time, into the hash of the run and, when Verbose, into its text. Whatever
-// tells runs apart belongs here; nothing whose text differs between two runs of a seed (a pointer, a map).
-func (w *World) Trace(format string, args ...any) {
-	line := fmt.Sprintf("%12.6f ", float64(w.now)/1e9) + fmt.Sprintf(format, args...) + "\n"
-	_, _ = io.WriteString(w.hash, line) // a hash takes everything
-	if w.Verbose {
-		w.text.WriteString(line)
-	}
-}
-
-// Hash is over all trace lines so far: two runs of one seed have the same.
-func (w *World) Hash() uint64 { return w.sum() }
-
-// Text returns the trace lines so far; empty unless Verbose.
-func (w *World) Text() string { return w.text.String() }
 
 // timerQueue is a heap ordered by instant, then by the order of At.
 type timerQueue []*Timer

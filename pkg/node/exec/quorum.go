@@ -106,6 +106,9 @@ func (q *Quorum) load(recovery *log.Recovery) error {
 	if err != nil {
 		return err
 	}
+	if q.cfg.Raft.Mutant == raft.MutateForgetVote {
+		vote.Voted = raft.Nobody
+	}
 	bootstrap, err := readBootstrap(q.cfg.FS, q.cfg.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		bootstrap, err = q.cfg.Voters, nil

@@ -84,6 +84,7 @@ func (q *Quorum) loadSnapshots(recovery *log.Recovery) (raft.VoterSet, error) {
 	if q.snapshots, err = openSnapshots(q.cfg.FS, q.cfg.Dir); err != nil {
 		return nil, err
 	}
+	q.snapshots.serveRotten = q.cfg.Raft.Mutant == raft.MutateServeRotten
 	header, err := q.loadLatest(recovery)
 	if err != nil {
 		return nil, err
@@ -168,6 +169,9 @@ func (q *Quorum) restartBehind(id metadata.SnapshotID) error {
 func (q *Quorum) trim() error {
 	if err := q.snapshots.remove(func(f snapshotFile) bool { return f.id.EndOffset < q.log.StartOffset() }); err != nil {
 		return err
+	}
+	if q.cfg.Raft.Mutant == raft.MutateTrimAhead && q.node != nil {
+		return q.log.SetStartOffset(q.node.HighWatermark())
 	}
 	oldest, ok := q.snapshots.oldest()
 	if !ok || len(q.snapshots.files) < 2 && q.log.StartOffset() == 0 {

@@ -24,6 +24,8 @@ type snapshotFiles struct {
 	dir   string
 	files []snapshotFile
 	sent  int64 // bytes
+	// serveRotten is raft.MutateServeRotten.
+	serveRotten bool
 }
 
 type snapshotFile struct {

@@ -156,6 +156,26 @@ const (
 	MutateNoCheckQuorum Mutant = "no-check-quorum"
 	// MutateInstallKeepsLog leaves the log as it was when a snapshot is installed. (It is the executor's to break.)
 	MutateInstallKeepsLog Mutant = "install-keeps-log"
+	// MutateCountObservers counts observers towards a majority of the voters.
+	MutateCountObservers Mutant = "count-observers"
+	// MutateCountRemovedLeader has a leader that is no voter any more count itself.
+	MutateCountRemovedLeader Mutant = "count-removed-leader"
+	// MutateHighWatermarkBack takes any high watermark that it is told for the present one.
+	MutateHighWatermarkBack Mutant = "high-watermark-back"
+	// MutateResignedLeads has a leader that resigned lead on in the same epoch (KAFKA-16164).
+	MutateResignedLeads Mutant = "resigned-leads"
+	// MutateStaleSnapshot takes an offer of a snapshot whenever it comes, and whatever the node holds already.
+	MutateStaleSnapshot Mutant = "stale-snapshot"
+	// MutateResumeElsewhere goes on with a download at another leader than the one that began it.
+	MutateResumeElsewhere Mutant = "resume-elsewhere"
+	// MutateAddUncaught makes a voter of a replica that is not caught up.
+	MutateAddUncaught Mutant = "add-uncaught"
+	// MutateForgetVote starts without knowing for whom it voted. (This one and the next two are the executor's.)
+	MutateForgetVote Mutant = "forget-vote"
+	// MutateServeRotten serves pieces of a snapshot as they are on the disk, right or not.
+	MutateServeRotten Mutant = "serve-rotten"
+	// MutateTrimAhead trims the log beyond its snapshots.
+	MutateTrimAhead Mutant = "trim-ahead"
 	// MutateTwoChanges takes a change of the voters while another is not committed yet.
 	MutateTwoChanges Mutant = "two-changes"
 )

@@ -128,6 +128,7 @@ func (n *Node) advanceHighWatermark() {
 		}
 		ends = append(ends, end)
 	}
+	ends = n.mutantEnds(ends)
 	slices.Sort(ends)
 	held := ends[len(ends)-voters.Majority()]
 	if n.cfg.Mutant == MutateMinorityCommit && len(ends) > 1 {
@@ -150,6 +151,21 @@ func (n *Node) advanceHighWatermark() {
 		n.wakeParked()
 		n.changeCommitted()
 	}
+}
+
+// mutantEnds adds those that must not be counted, when that is the rule to be broken.
+func (n *Node) mutantEnds(ends []ident.Offset) []ident.Offset {
+	switch {
+	case n.cfg.Mutant == MutateCountRemovedLeader && !n.IsVoter():
+		return append(ends, n.flushed)
+	case n.cfg.Mutant == MutateCountObservers:
+		for _, r := range n.lead.replicas {
+			if !n.Voters().Has(r.key) {
+				ends = append(ends, r.end)
+			}
+		}
+	}
+	return ends
 }
 
 // checkQuorumDeadline is when this leader resigns unless a majority fetches.

@@ -21,9 +21,11 @@ type voterChange struct {
 	offset   ident.Offset
 	deadline ident.Instant
 
-	// While the new voter is asked: what it is asked for, and by which request.
+	// While the new voter is asked: what it is asked for, by which request, and until when an answer is waited for. No
+	// other change can begin meanwhile, so a question that was lost must not last as long as a change may.
 	probing     *AddVoterRequest
 	correlation uint64
+	probeUntil  ident.Instant
 }
 
 func (n *Node) refuseChange(token uint64, code Code, format string, args ...any) {
@@ -77,12 +79,15 @@ func (n *Node) onAddVoter(token uint64, m *AddVoterRequest) {
 	}
 	// A voter that does not know the protocol could not follow once it counts.
 	c := n.beginChange(token, m.AckAppended, m.Timeout)
-	c.probing = m
+	c.probing, c.probeUntil = m, n.now.Add(n.cfg.RequestTimeout)
 	c.correlation = n.sendTo(m.Voter.Endpoints, k.ID, &KRaftVersionsRequest{})
 }
 
 func (n *Node) caughtUp(k ReplicaKey) bool {
 	r := n.lead.find(k)
+	if n.cfg.Mutant == MutateAddUncaught {
+		return true
+	}
 	return r != nil && r.everCaughtUp && n.now <= r.caughtUp.Add(n.cfg.VoterLagMax)
 }
 
@@ -224,7 +229,11 @@ func (n *Node) endChange(code Code, message string) {
 }
 
 func (n *Node) changeDue() ident.Instant {
-	if c := n.lead.change; c != nil && !c.answered {
+	switch c := n.lead.change; {
+	case c == nil || c.answered:
+	case c.probing != nil:
+		return min(c.deadline, c.probeUntil)
+	default:
 		return c.deadline
 	}
 	return ident.Never

@@ -302,6 +302,16 @@ func TestNewVoterThatIsSilentOrTooLateIsNotAdded(t *testing.T) {
 		t.Fatalf("an answer that came too late added %v", p.node.Voters().Keys())
 	}
 
+	// By default a change may take half a minute; a question that is lost must not keep others away for as long.
+	lasting := config(1)
+	lasting.ChangeVotersTimeout = 0
+	p, now, _ = leading(t, lasting)
+	probed(t, p, now)
+	p.replies = nil
+	if p.step(now.Add(raft.DefaultRequestTimeout), raft.Tick{}); changed(p) == nil {
+		t.Fatal("a lost question is still waited for")
+	}
+
 	// One that falls behind while it is asked is none either; and a leader that is deposed says so.
 	p, now, _ = leading(t, config(1))
 	s = probed(t, p, now)

@@ -193,6 +193,10 @@ func (n *Node) poll() bool {
 		}
 		n.sendCalls(n.voteRequest)
 	case Resigned:
+		if n.now >= n.electionDeadline && n.cfg.Mutant == MutateResignedLeads {
+			n.startLeading([]ReplicaKey{n.cfg.Self})
+			return true
+		}
 		if n.now >= n.electionDeadline {
 			// A new epoch: in this one the node may neither vote nor stand (KAFKA-16164).
 			n.becomeUnattached(n.vote.Epoch + 1)
@@ -265,6 +269,9 @@ func (n *Node) onResponse(r Response) {
 	if r.Correlation == 0 {
 		return
 	}
+	if late, ok := r.Msg.(*FetchResponse); ok && late.Snapshot != nil && n.cfg.Mutant == MutateStaleSnapshot {
+		r.Correlation = n.fetch.correlation
+	}
 	if r.Correlation == n.fetch.correlation {
 		n.onFetchResponse(r)
 		return
@@ -316,7 +323,7 @@ func (n *Node) setVoters(h voterHistory) {
 }
 
 func (n *Node) raiseHighWatermark(to ident.Offset) {
-	if to > n.highWatermark {
+	if to > n.highWatermark || n.cfg.Mutant == MutateHighWatermarkBack && to != n.highWatermark {
 		n.highWatermark = to
 		n.out.HighWatermark = &to
 	}

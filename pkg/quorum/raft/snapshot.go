@@ -110,7 +110,7 @@ func (n *Node) onSnapshotOffered(id SnapshotID, highWatermark ident.Offset) {
 	case id.End <= 0 || id.Epoch < 0:
 		n.fetchFailed(fmt.Errorf("leader %d offers a snapshot %s, which can't be", n.vote.Leader, id))
 		return
-	case id.End <= n.highWatermark:
+	case id.End <= n.highWatermark && n.cfg.Mutant != MutateStaleSnapshot:
 		// It would take back what this node has told others is committed. Such an offer is an old one, or wrong.
 		n.fetchFailed(fmt.Errorf("leader %d offers snapshot %s, which holds less than the %d records that this node knows to be committed",
 			n.vote.Leader, id, n.highWatermark))
@@ -130,7 +130,7 @@ func (n *Node) onSnapshotOffered(id SnapshotID, highWatermark ident.Offset) {
 // checkDownload gives a download up that can't be continued: another leader, another epoch, or this node leads.
 func (n *Node) checkDownload() {
 	d := n.download
-	if d == nil || n.fetch.storing {
+	if d == nil || n.fetch.storing || n.cfg.Mutant == MutateResumeElsewhere && n.role != Leader {
 		return
 	}
 	if d.epoch != n.vote.Epoch || n.role == Leader || n.role == Follower && n.vote.Leader != d.leader {

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+	"reflect"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/highwater-io/highwater/pkg/sim"
+)
+
+// quorumTally sums what the quorum's schedules came to.
+type quorumTally struct {
+	states stateSet
+
+	mu               sync.Mutex
+	schedules, twice int
+	steps            int
+	counts           sim.QuorumCounts
+}
+
+func (t *quorumTally) took(r sim.QuorumReport, twice bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.schedules++
+	t.steps += r.Steps
+	t.counts.Add(r.Counts)
+	if twice {
+		t.twice++
+	}
+}
+
+func (t *quorumTally) line() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := t.counts
+	return fmt.Sprintf("%d steps, %d distinct states, %d elections, %d installs, %d voter changes, 0 failures", t.steps, t.states.count(), c.Elections, c.Installs, c.Changes)
+}
+
+func (t *quorumTally) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return fmt.Sprintf("  %d steps, about %d distinct states, %d invariant checks, %d states compared byte for byte, %d schedules played twice with the same trace\n  %s",
+		t.steps, t.states.count(), t.counts.Checked, t.counts.Compared, t.twice, counted(t.counts))
+}
+
+func (t *quorumTally) missing() []string { return zeros(t.counts) }
+
+// isrTally sums what the schedules of the ISR protocol came to.
+type isrTally struct {
+	mu               sync.Mutex
+	schedules, twice int
+	steps            int
+	counts           sim.ISRCounts
+}
+
+func (t *isrTally) took(r sim.ISRReport, twice bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.schedules++
+	t.steps += r.Steps
+	t.counts.Add(r.Counts)
+	if twice {
+		t.twice++
+	}
+}
+
+func (t *isrTally) line() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return fmt.Sprintf("%d steps, %d acknowledged, %d elections, 0 failures", t.steps, t.counts.Acked, t.counts.Elections)
+}
+
+func (t *isrTally) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return fmt.Sprintf("  %d steps, %d schedules played twice with the same trace\n  %s", t.steps, t.twice, counted(t.counts))
+}
+
+func (t *isrTally) missing() []string { return zeros(t.counts) }
+
+// counted writes a struct of counts.
+func counted(counts any) string {
+	v := reflect.ValueOf(counts)
+	var parts []string
+	for i := range v.NumField() {
+		parts = append(parts, fmt.Sprintf("%s %d", v.Type().Field(i).Name, v.Field(i).Int()))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// zeros are what did not happen once.
+func zeros(counts any) (names []string) {
+	v := reflect.ValueOf(counts)
+	for i := range v.NumField() {
+		if v.Field(i).Int() == 0 {
+			names = append(names, v.Type().Field(i).Name)
+		}
+	}
+	return names
+}
+
+// stateSet counts distinct numbers without keeping them: one bit for each, by its hash, and from how many bits are set
+// the count follows (linear counting), within a percent up to some hundred millions.
+type stateSet struct {
+	words [1 << 21]atomic.Uint64
+	set   atomic.Int64
+}
+
+const stateBits = 64 << 21
+
+func (s *stateSet) add(state uint64) {
+	state = (state ^ state>>31) * 0x9e3779b97f4a7c15
+	bit := (state ^ state>>29) % stateBits
+	word, mask := &s.words[bit/64], uint64(1)<<(bit%64)
+	if word.Load()&mask == 0 && bits.OnesCount64(word.Or(mask)&mask) == 0 {
+		s.set.Add(1)
+	}
+}
+
+func (s *stateSet) count() int64 {
+	set := float64(s.set.Load())
+	return int64(-stateBits * math.Log1p(-min(set, stateBits-1)/stateBits))
+}
