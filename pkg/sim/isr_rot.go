@@ -57,6 +57,13 @@ func (s *isrSim) rot(n *isrNode) {
 	if chunk.Next > upTo || chunk.First < from {
 		return
 	}
+	// The others may hold something else there that is still to be cut off.
+	epoch, _ := l.EpochAt(chunk.Next - 1)
+	for _, other := range s.nodes {
+		if theirs, ok := other.part.Log().EpochAt(chunk.Next - 1); !ok || theirs != epoch {
+			return
+		}
+	}
 	r := chunk.Ranges[0]
 	at := r.Pos + batch.CRCStart + int64(s.w.Rand.IntN(r.Len-batch.CRCStart)) // what is outside of the checksum is pkg/log's matter
 	f, err := n.fs.OpenFile(r.File.Name(), os.O_RDWR, 0)

@@ -15,10 +15,10 @@ func TestQuorumTwoCandidatesAtOnceSoonHaveALeader(t *testing.T) {
 	split := 0 // elections that nobody won at first
 	for seed := uint64(1); seed <= 100; seed++ {
 		s := calmQuorum(t, QuorumOptions{Seed: seed, Voters: 5})
-		l := s.leading()
+		l := s.leading(s.w.Dice)
 		rest := s.followers(l)
 		epoch, life, start := l.epoch, l.life, s.w.Now()
-		l.kill(true)
+		l.kill(s.w.Dice, true)
 		for i, n := range slices.Backward(rest) { // the last two first, so that they give their votes
 			successor := rest[i%2].key()
 			n.receive(l.id, life, 0, &raft.EndQuorumEpochRequest{
@@ -28,9 +28,9 @@ func TestQuorumTwoCandidatesAtOnceSoonHaveALeader(t *testing.T) {
 				t.Fatalf("seed %d: %d is %s", seed, n.id, n.q.Core().Role())
 			}
 		}
-		s.until(t, 10*time.Second, "a leader", func() bool { n := s.leading(); return n != nil && n.epoch > epoch })
+		s.until(t, 10*time.Second, "a leader", func() bool { n := s.leading(s.w.Dice); return n != nil && n.epoch > epoch })
 		took = append(took, s.w.Now().Sub(start))
-		if s.leading().epoch > epoch+1 {
+		if s.leading(s.w.Dice).epoch > epoch+1 {
 			split++
 		}
 	}
@@ -48,15 +48,15 @@ func TestQuorumTwoCandidatesAtOnceSoonHaveALeader(t *testing.T) {
 // redpanda#2071: each follower is restarted twenty times, and the leader does not change.
 func TestQuorumFollowersThatRestartAgainAndAgainDisturbNobody(t *testing.T) {
 	s := calmQuorum(t, QuorumOptions{Seed: 3, Voters: 3})
-	l := s.leading()
+	l := s.leading(s.w.Dice)
 	epoch := l.epoch
 	for round := range 20 {
 		for _, f := range s.followers(l) {
-			f.kill(round%2 == 0)
+			f.kill(s.w.Dice, round%2 == 0)
 			s.run(t, 50*time.Millisecond)
 			f.boot()
 			s.run(t, 300*time.Millisecond)
-			if s.leading() != l || l.q.Core().Epoch() != epoch {
+			if s.leading(s.w.Dice) != l || l.q.Core().Epoch() != epoch {
 				t.Fatalf("round %d: the leader of epoch %d is gone", round, epoch)
 			}
 		}
@@ -69,20 +69,21 @@ func TestQuorumFollowersThatRestartAgainAndAgainDisturbNobody(t *testing.T) {
 func TestQuorumKilledWhileTwoInstallSnapshotsComesBack(t *testing.T) {
 	for seed := uint64(1); seed <= 10; seed++ {
 		s := newQuorumSim(QuorumOptions{Seed: seed, Voters: 5})
-		s.snapshotBytes, s.snapshotChunk = 600, 256
+		s.plan.snapshotBytes, s.plan.snapshotChunk = 600, 64
 		s.populate()
 		for _, n := range s.nodes {
 			n.boot()
 		}
-		s.scheduleProposal()
-		s.until(t, 10*time.Second, "a leader", func() bool { return s.leading() != nil && s.check.end() > 5 })
-		away := s.followers(s.leading())[:2]
-		for _, n := range away {
-			n.kill(true)
-		}
+		s.keepProposing()
+		s.until(t, 10*time.Second, "a leader", func() bool { return s.leading(s.w.Dice) != nil && s.check.end() > 5 })
+		away := s.followers(s.leading(s.w.Dice))[:2]
 		behind := s.check.end()
+		for _, n := range away {
+			n.kill(s.w.Dice, true)
+			behind = max(behind, n.shadow.end())
+		}
 		s.until(t, time.Minute, "a log that is trimmed", func() bool {
-			l := s.leading()
+			l := s.leading(s.w.Dice)
 			return l != nil && l.q.Log().StartOffset() > behind
 		})
 		for _, n := range away {
@@ -98,13 +99,13 @@ func TestQuorumKilledWhileTwoInstallSnapshotsComesBack(t *testing.T) {
 			})
 		})
 		for _, n := range s.nodes {
-			n.kill(true)
+			n.kill(s.w.Dice, true)
 		}
 		for _, n := range s.nodes {
 			n.boot()
 		}
 		start := s.w.Now()
-		s.until(t, 5*time.Second, "a leader after all were killed", func() bool { return s.leading() != nil })
+		s.until(t, 5*time.Second, "a leader after all were killed", func() bool { return s.leading(s.w.Dice) != nil })
 		if d := s.w.Now().Sub(start); d > 10*raft.DefaultElectionTimeout {
 			t.Fatalf("seed %d: a leader after %v", seed, d)
 		}

@@ -117,6 +117,9 @@ func (p *proof) playQuorum(t *quorumTally, seed uint64) {
 
 func (p *proof) playISR(t *isrTally, seed uint64) {
 	opts := sim.ISROptions{Seed: seed}
+	if seed%6 == 0 {
+		opts.Disk = sim.FlushSwitched // no seed draws this one by itself
+	}
 	r := sim.RunISR(opts)
 	if r.Violation != "" {
 		opts.Verbose = true
