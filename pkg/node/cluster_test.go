@@ -426,6 +426,12 @@ func TestCombinedNodesVoteAndHoldData(t *testing.T) {
 // quorumLeader asks a voter who leads.
 func (c *testCluster) quorumLeader(id ident.NodeID) ident.NodeID {
 	c.t.Helper()
+	return ident.NodeID(c.describeQuorum(id).LeaderID)
+}
+
+// describeQuorum asks a voter; only the leader names the others.
+func (c *testCluster) describeQuorum(id ident.NodeID) kmsg.DescribeQuorumResponseTopicPartition {
+	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), testscale.Duration(10*time.Second))
 	defer cancel()
 	conn, err := (&wire.Dialer{}).Dial(ctx, c.nodes[id].config.AdvertisedController)
@@ -442,5 +448,5 @@ func (c *testCluster) quorumLeader(id ident.NodeID) ident.NodeID {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	return ident.NodeID(resp.(*kmsg.DescribeQuorumResponse).Topics[0].Partitions[0].LeaderID)
+	return resp.(*kmsg.DescribeQuorumResponse).Topics[0].Partitions[0]
 }

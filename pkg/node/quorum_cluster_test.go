@@ -239,15 +239,47 @@ func TestVoterIsAddedAndTheLeaderRemoved(t *testing.T) {
 	if err := c.changeVoters(leader, &raft.RemoveVoterRequest{Voter: old}); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.stop(leader); err != nil {
-		t.Fatal(err)
-	}
 	c.eventually("the three that are left have a leader", func() error {
 		if now := c.quorumLeader(1003); now == leader || now < 1000 {
 			return fmt.Errorf("leader is %d", now)
 		}
 		return nil
 	})
+	// The process of the removed one goes on, and starts again: it follows, and stays out until somebody asks for it
+	// (KAFKA-19850).
+	for range 2 {
+		end, err := c.metric(1003, "highwater_metadata_high_watermark")
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.eventually("the removed voter follows", func() error {
+			got, err := c.metric(leader, "highwater_metadata_high_watermark")
+			if err == nil && got < end+4 {
+				err = fmt.Errorf("it knows all below %v to be committed, others below %v", got, end)
+			}
+			return err
+		})
+		c.eventually("the leader describes three voters", func() error {
+			voters := c.describeQuorum(c.quorumLeader(1003)).CurrentVoters
+			for _, v := range voters {
+				if ident.NodeID(v.ReplicaID) == leader {
+					t.Fatalf("voters %+v, %d was removed", voters, leader)
+				}
+			}
+			if len(voters) != 3 {
+				return fmt.Errorf("voters %+v", voters)
+			}
+			return nil
+		})
+		if err := c.stop(leader); err != nil {
+			t.Fatal(err)
+		}
+		c.start(leader)
+		c.waitReady(leader)
+	}
+	if err := c.stop(leader); err != nil {
+		t.Fatal(err)
+	}
 	c.createTopic("after", 1, 1, nil)
 	// Two of the three are enough, whichever: the old voter counts no more.
 	for id := range c.nodes {

@@ -326,6 +326,19 @@ func TestNewVoterThatIsSilentOrTooLateIsNotAdded(t *testing.T) {
 	}
 }
 
+// The answer that lets a change begin comes in the moment in which the leader finds that nobody fetches any more: it
+// resigns and appends nothing.
+func TestLeaderThatResignsAppendsNoVoters(t *testing.T) {
+	p, now, _ := leading(t, config(1))
+	end := p.log.EndOffset()
+	s := probed(t, p, now)
+	p.replies = nil
+	p.step(now.Add(raft.DefaultCheckQuorumTimeout), raft.Response{From: 4, Correlation: s.Correlation, Msg: &raft.KRaftVersionsResponse{Max: 1}})
+	if r := changed(p); p.node.Role() != raft.Resigned || r == nil || r.Code != raft.NotLeaderOrFollower || p.log.EndOffset() != end || p.node.Voters().Has(keyOf(4)) {
+		t.Fatalf("%s, answer %+v, log %s", p.node.Role(), r, p.log)
+	}
+}
+
 // A leader that moved writes it down itself, once nothing else is under way.
 func TestLeaderThatMovedSaysSoInTheVoterSet(t *testing.T) {
 	at := func(p *peer, id ident.NodeID) string {

@@ -58,6 +58,7 @@ func (n *Node) transition(role Role, v VoteState) {
 	n.fetch.retryAt = 0
 	n.update = call{}
 	if role != Leader {
+		n.out.AppendVoters, n.out.Leading = nil, nil // of this very step
 		n.endChange(NotLeaderOrFollower, "the leadership was lost before the change of voters was committed")
 		n.lead = nil
 		parked := n.parked
