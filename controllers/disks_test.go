@@ -2,7 +2,6 @@ package controllers_test
 
 import (
 	"fmt"
-	"maps"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -42,21 +41,7 @@ var _ = Describe("A disk that fails", func() {
 			return fmt.Sprint(node.LogDir, " ", node.LogDirReason)
 		}
 	}
-	// silent says that something makes the operator write nothing, once it has written all of what was before.
-	silent := func(ctx SpecContext, something func()) {
-		GinkgoHelper()
-		var before map[string]string
-		same := 0
-		Eventually(func() int {
-			now := f.versions(ctx)
-			if same++; !maps.Equal(before, now) {
-				before, same = now, 0
-			}
-			return same
-		}).Should(BeNumerically(">=", 15))
-		something()
-		Consistently(func() map[string]string { return f.versions(ctx) }).Should(Equal(before))
-	}
+	silent := func(ctx SpecContext, something func()) { f.silent(ctx, something) }
 
 	Describe("as a whole", func() {
 		It("is told of once, also by an operator that starts meanwhile, and so is its return", func(ctx SpecContext) {

@@ -3,6 +3,7 @@ package controllers_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strconv"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -51,6 +52,22 @@ func (f *fixture) versions(ctx context.Context) map[string]string {
 		})).To(Succeed())
 	}
 	return all
+}
+
+// silent says that something makes the operator write nothing, once it has written all of what was before.
+func (f *fixture) silent(ctx context.Context, something func()) {
+	GinkgoHelper()
+	var before map[string]string
+	same := 0
+	Eventually(func() int {
+		now := f.versions(ctx)
+		if same++; !maps.Equal(before, now) {
+			before, same = now, 0
+		}
+		return same
+	}).Should(BeNumerically(">=", 15))
+	something()
+	Consistently(func() map[string]string { return f.versions(ctx) }).Should(Equal(before))
 }
 
 func nodes(ids ...ident.NodeID) []ident.NodeID { return ids }

@@ -19,7 +19,7 @@ const (
 )
 
 // Condition types of a ReplicaSet. All of them stand on every ReplicaSet from the first pass on; healthy is True,
-// except Progressing, where True means that something is under way.
+// except Progressing and SnapshotInstalling, where True means that something is under way.
 const (
 	// ReplicaSetReady says that the quorum is available and every data node serves.
 	ReplicaSetReady = "Ready"
@@ -31,6 +31,9 @@ const (
 	ReplicaSetPartitionsInSync = "PartitionsInSync"
 	// ReplicaSetProgressing says whether the set is on its way to what the spec says, and what it waits for.
 	ReplicaSetProgressing = "Progressing"
+	// ReplicaSetSnapshotInstalling says whether nodes install a snapshot of the metadata, and how far they are: they were
+	// away until the log no longer began where they stopped. They vote, and serve no partition until they are through.
+	ReplicaSetSnapshotInstalling = "SnapshotInstalling"
 )
 
 // Reasons. Each is listed with the conditions and values that it goes with in ConditionTable.
@@ -126,6 +129,10 @@ const (
 	ReasonVolumeExpansionRefused = "VolumeExpansionRefused"
 	// ReasonPodsOutdated: pods run an older revision of the spec and take the new one when next created.
 	ReasonPodsOutdated = "PodsOutdated"
+	// ReasonInstalling: nodes install a snapshot of the metadata.
+	ReasonInstalling = "Installing"
+	// ReasonNoInstall: no node installs a snapshot of the metadata.
+	ReasonNoInstall = "NoInstall"
 	// ReasonNamespaceTerminating: the namespace is being deleted; nothing is made any more.
 	ReasonNamespaceTerminating = "NamespaceTerminating"
 )
@@ -225,6 +232,9 @@ var ConditionTable = []ConditionRow{
 	{KindReplicaSet, ReplicaSetProgressing, yes, ReasonVolumeExpansionRefused},
 	{KindReplicaSet, ReplicaSetProgressing, yes, ReasonVolumesGrowing},
 	{KindReplicaSet, ReplicaSetProgressing, yes, ReasonPodsOutdated},
+
+	{KindReplicaSet, ReplicaSetSnapshotInstalling, no, ReasonNoInstall},
+	{KindReplicaSet, ReplicaSetSnapshotInstalling, yes, ReasonInstalling},
 }
 
 // ConditionTypes returns the types that stand on every object of a kind, in the order of ConditionTable.

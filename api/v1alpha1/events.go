@@ -42,6 +42,15 @@ const (
 	EventLogDirOffline = "LogDirOffline"
 	// EventLogDirOnline (ReplicaSet, Normal): a node serves from its data directory again.
 	EventLogDirOnline = "LogDirOnline"
+	// EventSnapshotInstallStarted (ReplicaSet, Normal): a node's metadata log ends before its leader's begins, so it
+	// fetches and installs a snapshot. One for each install, however often the node or the operator restarts.
+	EventSnapshotInstallStarted = "SnapshotInstallStarted"
+	// EventSnapshotInstalled (ReplicaSet, Normal): the node has applied what was committed when its install began; the
+	// message tells the snapshot, its bytes and how long it took. One for each install.
+	EventSnapshotInstalled = "SnapshotInstalled"
+	// EventSnapshotInstallFailed (ReplicaSet, Warning): the download of a snapshot was given up; the message tells why. The
+	// install goes on with another one, unless it says otherwise. One for each install and reason.
+	EventSnapshotInstallFailed = "SnapshotInstallFailed"
 	// EventPodReplaced (ReplicaSet, Warning): a pod that had failed was deleted and is made anew.
 	EventPodReplaced = "PodReplaced"
 )

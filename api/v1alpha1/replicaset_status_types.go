@@ -50,6 +50,65 @@ const (
 	LogDirOffline LogDirState = "Offline"
 )
 
+// NodeMetadata says whether a node follows the metadata.
+// +kubebuilder:validation:Enum=Current;Behind
+type NodeMetadata string
+
+const (
+	// MetadataCurrent has applied what it knows to be committed, and hears from the quorum's leader.
+	MetadataCurrent NodeMetadata = "Current"
+	// MetadataBehind installs a snapshot, or has not been able to follow the quorum's leader for some seconds.
+	MetadataBehind NodeMetadata = "Behind"
+)
+
+// SnapshotInstallStatus is the install of a metadata snapshot that is under way on a node. How far it is stands in
+// the condition SnapshotInstalling.
+type SnapshotInstallStatus struct {
+	// id of the install. It stays the same over restarts of the node and when it is given another snapshot on the way.
+	// +required
+	// +kubebuilder:validation:MaxLength=22
+	ID string `json:"id"`
+
+	// snapshotId is the snapshot that the node was given last: its end offset and epoch.
+	// +required
+	// +kubebuilder:validation:MaxLength=64
+	SnapshotID string `json:"snapshotId"`
+
+	// startedAt is when the node was given the first snapshot.
+	// +required
+	StartedAt metav1.Time `json:"startedAt"`
+
+	// lastFailure is why a download was last given up; unset while none was.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	LastFailure string `json:"lastFailure,omitempty"`
+}
+
+// LastSnapshotInstallStatus is the install of a metadata snapshot that ended last on a node.
+type LastSnapshotInstallStatus struct {
+	// id of the install.
+	// +required
+	// +kubebuilder:validation:MaxLength=22
+	ID string `json:"id"`
+
+	// snapshotId is the snapshot that was installed.
+	// +required
+	// +kubebuilder:validation:MaxLength=64
+	SnapshotID string `json:"snapshotId"`
+
+	// bytes of the snapshot; 0 when in the end the node got what it lacked from the log.
+	// +required
+	Bytes int64 `json:"bytes"`
+
+	// startedAt is when the node was given the first snapshot.
+	// +required
+	StartedAt metav1.Time `json:"startedAt"`
+
+	// endedAt is when the node had applied what was committed at startedAt.
+	// +required
+	EndedAt metav1.Time `json:"endedAt"`
+}
+
 // NodeStatus is one node. It changes only on transitions.
 type NodeStatus struct {
 	// id of the node in the cluster.
@@ -78,6 +137,18 @@ type NodeStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	LogDirReason string `json:"logDirReason,omitempty"`
+
+	// metadata says whether the node follows the metadata, by its own word; unset before it was heard.
+	// +optional
+	Metadata NodeMetadata `json:"metadata,omitempty"`
+
+	// snapshotInstall is the install of a metadata snapshot that is under way; unset while none is.
+	// +optional
+	SnapshotInstall *SnapshotInstallStatus `json:"snapshotInstall,omitempty"`
+
+	// lastSnapshotInstall is the install that ended last.
+	// +optional
+	LastSnapshotInstall *LastSnapshotInstallStatus `json:"lastSnapshotInstall,omitempty"`
 
 	// podReady says whether the kubelet calls the pod ready.
 	// +required
@@ -157,7 +228,7 @@ type ReplicaSetStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// conditions: Ready, QuorumAvailable, ReplicasAvailable, PartitionsInSync, Progressing.
+	// conditions: Ready, QuorumAvailable, ReplicasAvailable, PartitionsInSync, Progressing, SnapshotInstalling.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

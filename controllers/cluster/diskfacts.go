@@ -61,10 +61,11 @@ func (d disks) add(node ident.NodeID, incarnation ident.UUID, f nodefact.Fact) b
 }
 
 // Began notes that a node answers in another incarnation: what an earlier one told of its directory is over, and what
-// became of its damaged replicas is for this one to tell.
+// became of its damaged replicas and of its installs is for this one to tell.
 func (b *FactBook) Began(node ident.NodeID, incarnation ident.UUID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	delete(b.metadata, node)
 	maps.DeleteFunc(b.disks.damage, func(key replicaKey, _ nodefact.Fact) bool { return key.node == node })
 	if told, has := b.disks.offline[node]; has && told.incarnation != incarnation {
 		delete(b.disks.offline, node)

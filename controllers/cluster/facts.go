@@ -17,27 +17,34 @@ const keptFacts = 16
 // reason and nothing else.
 const maxPartitions = 10_000
 
-// FactBook keeps the newest facts about ISR changes by partition, and what nodes told of their disks. It is safe for
-// concurrent use.
+// FactBook keeps the newest facts about ISR changes by partition, and what nodes told of their disks and of how they
+// follow the metadata. It is safe for concurrent use.
 type FactBook struct {
 	mu    sync.Mutex
 	facts map[ident.TopicPartition][]nodefact.Fact
 	order []ident.TopicPartition
 	disks disks
+
+	metadata    map[ident.NodeID]*NodeMetadata
+	acknowledge func(node ident.NodeID, incarnation ident.UUID, upTo int64)
 }
 
 // NewFactBook returns an empty book.
 func NewFactBook() *FactBook {
-	return &FactBook{facts: map[ident.TopicPartition][]nodefact.Fact{}, disks: newDisks()}
+	return &FactBook{facts: map[ident.TopicPartition][]nodefact.Fact{}, disks: newDisks(), metadata: map[ident.NodeID]*NodeMetadata{}}
 }
 
 // Add keeps a fact that a node told in one of its incarnations, and says whether it is one that somebody may wait for.
 func (b *FactBook) Add(node ident.NodeID, incarnation ident.UUID, f nodefact.Fact) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if f.Kind == nodefact.ISRChange {
+	switch f.Kind {
+	case nodefact.ISRChange:
 		b.addISRChange(f)
 		return true
+	case nodefact.SnapshotInstallStarted, nodefact.SnapshotInstallProgress, nodefact.SnapshotInstallFailed, nodefact.SnapshotInstalled,
+		nodefact.MetadataCurrent, nodefact.MetadataBehind:
+		return b.addMetadata(node, incarnation, f)
 	}
 	return b.disks.add(node, incarnation, f)
 }

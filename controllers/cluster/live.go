@@ -43,6 +43,15 @@ func OpenLive(hosts *wire.HostTable, log logr.Logger) Opener {
 		}
 		l.running.Go(func() { l.observe(ctx) })
 		client := newFactClient(hosts)
+		acknowledgers := map[ident.NodeID]*factAcknowledger{}
+		l.facts.OnWrittenDown(func(node ident.NodeID, incarnation ident.UUID, upTo int64) {
+			acknowledgers[node].acknowledge(incarnation, upTo)
+		})
+		for node, address := range target.Facts {
+			acknowledger := newFactAcknowledger(address, client, l.log)
+			acknowledgers[node] = acknowledger
+			l.running.Go(func() { acknowledger.run(ctx) })
+		}
 		for node, address := range target.Facts {
 			reader := &factReader{
 				address: address, client: client, log: l.log,
@@ -227,8 +236,12 @@ func (l *live) takeFact(node ident.NodeID, incarnation ident.UUID, fact nodefact
 	if !l.facts.Add(node, incarnation, fact) {
 		return
 	}
-	if fact.Kind == nodefact.LogDirOffline {
+	switch {
+	case fact.Kind == nodefact.LogDirOffline:
 		l.notify(Change{ReplicaSet: l.target.ReplicaSet, Everything: true})
+		return
+	case fact.TopicID.IsZero(): // of the node alone: no Partition is concerned
+		l.notify(Change{ReplicaSet: l.target.ReplicaSet})
 		return
 	}
 	if image := l.State().Image; image != nil {

@@ -29,21 +29,26 @@ type Cluster struct {
 	open    map[*connection]struct{}
 	facts   *cluster.FactBook
 	lives   map[ident.NodeID]byte // which incarnation of a node it is, from 1
-	voters  []cluster.VoterState
-	calls   []string
-	refuse  error
-	made    func()
+	// tellings are what nodes have to tell of themselves; deaf, when acknowledgements do not reach them.
+	tellings map[ident.NodeID]*telling
+	deaf     bool
+	voters   []cluster.VoterState
+	calls    []string
+	refuse   error
+	made     func()
 }
 
 // New returns a cluster whose metadata can be read and is empty. It is quiet until Follow.
 func New() *Cluster {
-	return &Cluster{
+	c := &Cluster{
 		state: cluster.State{Leader: ident.NoNode, Epoch: ident.UnknownEpoch},
 		image: metadata.Empty(), offset: -1,
-		open:  map[*connection]struct{}{},
-		facts: cluster.NewFactBook(),
-		lives: map[ident.NodeID]byte{},
+		open:     map[*connection]struct{}{},
+		lives:    map[ident.NodeID]byte{},
+		tellings: map[ident.NodeID]*telling{},
 	}
+	c.facts = c.newBook()
+	return c
 }
 
 type connection struct {
@@ -164,6 +169,7 @@ func (c *Cluster) Begin(id ident.NodeID) {
 	c.incarnation(id)
 	c.lives[id]++
 	c.facts.Began(id, c.incarnation(id))
+	delete(c.tellings, id)
 	c.mu.Unlock()
 	c.tell(nil, true)
 }
@@ -177,7 +183,7 @@ func (c *Cluster) Restart(id ident.NodeID, directory ident.UUID) {
 // ForgetFacts is what a start of the operator does to the facts of nodes that it can't reach.
 func (c *Cluster) ForgetFacts() {
 	c.mu.Lock()
-	c.facts = cluster.NewFactBook()
+	c.facts = c.newBook()
 	c.mu.Unlock()
 	c.tell(nil, true)
 }

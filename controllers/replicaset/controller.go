@@ -162,7 +162,8 @@ func (r *Reconciler) keepInBeing(ctx context.Context, rs *hwv1alpha1.ReplicaSet)
 	connection, connected := r.connect(rs, f)
 	if connected {
 		f.state = connection.State()
-		f.offline = offlineDirs(f, connection.Facts())
+		f.book = connection.Facts()
+		f.offline, f.metadata = offlineDirs(f, f.book), nodesMetadata(f, f.book)
 		waiting, err := r.settlePermits(ctx, f.found, f.nodes, f.state, connection.Admin())
 		if err != nil {
 			return f, 0, err
@@ -226,14 +227,19 @@ func (r *Reconciler) writeStatus(ctx context.Context, f facts) error {
 	}
 	next := status(f)
 	if equality.Semantic.DeepEqual(*before, next) {
+		writtenDown(f)
 		return nil
 	}
 	if f.state.Image != nil {
 		offset, epoch := f.state.Image.Position()
 		next.AsOf = &hwv1alpha1.MetadataPosition{Epoch: int32(epoch), Offset: int64(offset)}
 	}
-	if err := r.Events.Write(ctx, hwv1alpha1.KindReplicaSet, f.rs, events(before, &next, f.offline)...); err != nil {
+	if err := r.Events.Write(ctx, hwv1alpha1.KindReplicaSet, f.rs, events(before, &next, f.offline, f.metadata)...); err != nil {
 		return err
 	}
-	return r.Statuses.Apply(ctx, f.rs, &next)
+	if err := r.Statuses.Apply(ctx, f.rs, &next); err != nil {
+		return err
+	}
+	writtenDown(f)
+	return nil
 }

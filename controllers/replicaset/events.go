@@ -5,19 +5,21 @@ import (
 	"slices"
 
 	hwv1alpha1 "github.com/highwater-io/highwater/api/v1alpha1"
+	"github.com/highwater-io/highwater/controllers/cluster"
 	"github.com/highwater-io/highwater/controllers/report"
 	"github.com/highwater-io/highwater/pkg/nodefact"
 )
 
 // events are the differences between two statuses that people want to hear of.
-// offline is what nodes tell of their directories, for the messages.
-func events(before, after *hwv1alpha1.ReplicaSetStatus, offline map[int32]nodefact.Fact) []report.Event {
+// offline is what nodes tell of their directories, for the messages, metadata what they tell of their installs.
+func events(before, after *hwv1alpha1.ReplicaSetStatus, offline map[int32]nodefact.Fact, metadata map[int32]cluster.NodeMetadata) []report.Event {
 	// Positions move with every change of a node, so the one before tells one time from another.
 	at := "first"
 	if before.AsOf != nil {
 		at = fmt.Sprintf("%d/%d", before.AsOf.Epoch, before.AsOf.Offset)
 	}
-	return slices.Concat(quorumEvents(before.Quorum, after.Quorum), nodeEvents(before, after, at), logDirEvents(before, after, offline, at))
+	return slices.Concat(quorumEvents(before.Quorum, after.Quorum), nodeEvents(before, after, at), logDirEvents(before, after, offline, at),
+		installEvents(before, after, metadata))
 }
 
 func quorumEvents(before, after *hwv1alpha1.QuorumStatus) []report.Event {

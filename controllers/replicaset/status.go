@@ -27,9 +27,12 @@ type facts struct {
 	growth   growth
 	// offline is what data nodes tell whose directory is offline; see cluster.FactBook.
 	offline map[int32]nodefact.Fact
-	state   cluster.State
-	managed map[topicIndex]bool
-	now     metav1.Time
+	// metadata is what nodes tell of how they follow the metadata; book has to know when it is written down.
+	metadata map[int32]cluster.NodeMetadata
+	book     *cluster.FactBook
+	state    cluster.State
+	managed  map[topicIndex]bool
+	now      metav1.Time
 }
 
 // status is a pure function of the facts and of the status before, of which it keeps what is not known now: after a
@@ -60,6 +63,7 @@ func status(f facts) hwv1alpha1.ReplicaSetStatus {
 	setReplicasAvailable(conditions, f, next.Nodes)
 	setPartitionsInSync(conditions, f, next.Partitions)
 	setProgressing(conditions, f, next.Nodes)
+	setSnapshotInstalling(conditions, f, next.Nodes)
 	setReady(conditions, f)
 	next.Conditions = conditions.Done()
 	return next
@@ -83,6 +87,7 @@ func nodeStatuses(f facts) []hwv1alpha1.NodeStatus {
 			s.State = nodeState(f.state, node.ID, before[node.ID].State)
 		}
 		setLogDir(&s, f, before[node.ID])
+		setMetadata(&s, f.metadata[node.ID], before[node.ID])
 		all = append(all, s)
 	}
 	return all
@@ -188,7 +193,11 @@ func setReplicasAvailable(c *report.Conditions, f facts, nodes []hwv1alpha1.Node
 			}
 		default:
 			if node.LogDir != hwv1alpha1.LogDirOffline {
-				down = append(down, fmt.Sprintf("%s (%s)", node.Pod, node.State))
+				why := string(node.State)
+				if node.SnapshotInstall != nil {
+					why += ", installs a metadata snapshot"
+				}
+				down = append(down, fmt.Sprintf("%s (%s)", node.Pod, why))
 			}
 		}
 	}
@@ -319,6 +328,11 @@ func listIDs(ids []int32) string {
 func canSpareOne(f facts) bool {
 	if f.state.Reach != cluster.Following || f.state.Image == nil || f.rs.Spec.Quorum.Voters < 3 {
 		return false
+	}
+	for _, node := range nodeStatuses(f) {
+		if node.Metadata == hwv1alpha1.MetadataBehind {
+			return false // a voter that has to catch up makes no majority
+		}
 	}
 	for _, node := range f.nodes {
 		if pod := f.found.pods[node.ID]; pod == nil || pod.Status.Phase != corev1.PodRunning || !isReady(pod) {

@@ -1,11 +1,13 @@
 package replicaset
 
 import (
+	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
 
@@ -72,6 +74,23 @@ var troubles = map[string]func(*facts){
 	"a data directory is offline for a reason of a later version": func(f *facts) {
 		f.offline = map[int32]nodefact.Fact{2: {Reason: "Melted"}}
 	},
+	"a node is behind": func(f *facts) {
+		f.metadata = map[int32]cluster.NodeMetadata{1001: {Told: nodefact.MetadataBehind}}
+	},
+	"a node installs a snapshot": func(f *facts) {
+		f.metadata = map[int32]cluster.NodeMetadata{1: {Installs: []cluster.Install{{ID: ident.UUID{1}, SnapshotID: "s", StartedAt: time.Unix(9, 7)}}}}
+	},
+	"a node installs a snapshot and fails": func(f *facts) {
+		f.metadata = map[int32]cluster.NodeMetadata{1001: {Told: nodefact.MetadataBehind, Installs: []cluster.Install{{
+			ID: ident.UUID{2}, SnapshotID: "s", StartedAt: time.Unix(9, 7), Bytes: 3, TotalBytes: 4, BytesPerSecond: 5,
+			Failures: []cluster.InstallFailure{{Reason: nodefact.InstallWrongCRC}, {Reason: nodefact.InstallLeaderLost}},
+		}}}}
+	},
+	"a node installed before, and an operator that starts has not heard that it is through": func(f *facts) {
+		f.rs.Status.Nodes = []hwv1alpha1.NodeStatus{{
+			ID: 2, Pod: "logs-2", Role: hwv1alpha1.RoleData, SnapshotInstall: &hwv1alpha1.SnapshotInstallStatus{ID: "x", SnapshotID: "s"},
+		}}
+	},
 	"a node is not registered": func(f *facts) { f.commit(&metadata.UnregisterBrokerRecord{BrokerID: 2, BrokerEpoch: 1}) },
 	"a replica is out of sync": func(f *facts) {
 		f.commit(&metadata.PartitionChangeRecord{TopicID: ident.UUID{5}, ISR: []ident.NodeID{0, 1}, Leader: metadata.NoLeaderChange, LeaderRecoveryState: metadata.NoLeaderRecoveryChanged})
@@ -102,6 +121,13 @@ func TestASetInAnyTroubleCanNotSpareAPod(t *testing.T) {
 // status and reason is in the table.
 func TestStatusIsAFixedPointOfTheFacts(t *testing.T) {
 	more := map[string]func(*facts){
+		"installs ended": func(f *facts) {
+			ended := &cluster.InstallEnd{At: time.Unix(12, 5), Bytes: 9, Duration: time.Second}
+			f.metadata = map[int32]cluster.NodeMetadata{0: {Told: nodefact.MetadataCurrent, EndsUpTo: 4, Installs: []cluster.Install{
+				{ID: ident.UUID{3}, SnapshotID: "s", StartedAt: time.Unix(9, 7), End: ended},
+				{ID: ident.UUID{4}, SnapshotID: "t", StartedAt: time.Unix(9, 7), End: ended},
+			}}}
+		},
 		"starting":        func(f *facts) { f.state = cluster.State{Leader: ident.NoNode} },
 		"surplus":         func(f *facts) { f.surplus = []int32{2} },
 		"outdated":        func(f *facts) { f.outdated = []int32{0, 1000} },
@@ -136,7 +162,7 @@ func TestStatusIsAFixedPointOfTheFacts(t *testing.T) {
 		if second := status(f); !equality.Semantic.DeepEqual(first, second) {
 			t.Fatalf("reckoned once:  %+v\nreckoned again: %+v", first, second)
 		}
-		if told := events(&first, &first, f.offline); len(told) > 0 {
+		if told := events(&first, &first, f.offline, f.metadata); len(told) > 0 {
 			t.Fatalf("no difference, and events: %+v", told)
 		}
 	})
@@ -148,5 +174,28 @@ func TestAfterAStartOfTheOperatorTheStatusStaysAsItWas(t *testing.T) {
 	f.state = cluster.State{Leader: ident.NoNode, Epoch: ident.UnknownEpoch}
 	if again := status(f); !equality.Semantic.DeepEqual(f.rs.Status, again) {
 		t.Errorf("before the metadata was read:\nwas %+v\nis  %+v", f.rs.Status, again)
+	}
+}
+
+// Twenty nodes install at once: the message names some, and how many more.
+func TestMessageOfManyInstallsNamesAFew(t *testing.T) {
+	f := healthy()
+	f.rs.Spec.Replicas = 20
+	f.nodes = specs.Nodes(f.rs)
+	f.metadata = map[int32]cluster.NodeMetadata{}
+	for id := range int32(20) {
+		f.metadata[id] = cluster.NodeMetadata{Installs: []cluster.Install{{
+			ID: ident.UUID{byte(id)}, SnapshotID: "00000000000000000090-0000000002", Bytes: 5 << 20, TotalBytes: 40 << 20, BytesPerSecond: 1 << 20,
+			Failures: []cluster.InstallFailure{{Reason: nodefact.InstallLeaderLost}},
+		}}}
+	}
+	next := status(f)
+	condition := meta.FindStatusCondition(next.Conditions, hwv1alpha1.ReplicaSetSnapshotInstalling)
+	if condition.Status != metav1.ConditionTrue || !strings.HasPrefix(condition.Message, "node 0 (pod logs-0): snapshot 00000000000000000090-0000000002, 5.0 MiB of 40.0 MiB (12%), 1.0 MiB/s, begun anew after LeaderLost; ") ||
+		!strings.HasSuffix(condition.Message, "; and 14 more") {
+		t.Errorf("%+v", condition)
+	}
+	if told := events(&hwv1alpha1.ReplicaSetStatus{}, &next, nil, f.metadata); len(told) < 40 {
+		t.Errorf("%d events of 20 installs that failed once", len(told))
 	}
 }
