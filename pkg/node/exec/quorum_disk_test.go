@@ -26,7 +26,7 @@ type failing struct {
 func (f *failing) over(fsys vfs.FS) vfs.FS {
 	return vfs.Inject(fsys, func(op, path string) error {
 		switch op {
-		case vfs.OpWrite, vfs.OpSync, vfs.OpSyncDir, vfs.OpCreate, vfs.OpTruncate, vfs.OpRename, vfs.OpRemove, vfs.OpMkdir:
+		case vfs.OpWrite, vfs.OpBack, vfs.OpSync, vfs.OpSyncDir, vfs.OpCreate, vfs.OpTruncate, vfs.OpRename, vfs.OpRemove, vfs.OpMkdir:
 		default:
 			return nil
 		}
@@ -158,6 +158,37 @@ func failInstall(t *testing.T, l installer, image *metadata.Image) {
 		if s, ok := again.TakeState(); ok && !s.Image.Equal(image) {
 			t.Fatalf("%s: after a restart another state", where)
 		}
+	}
+}
+
+// What an install leaves to the sync at its end is one piece, however large the snapshot.
+func TestPiecesOfASnapshotAreWrittenBackAsTheyCome(t *testing.T) {
+	id, raw, _ := leaderSnapshot(t, 6)
+	var pieces, back, backAtSync int
+	q, _, err := exec.OpenQuorum(quorumConfig(vfs.Inject(withLog(t), func(op, path string) error {
+		if strings.HasSuffix(path, metadata.PartialSnapshotSuffix) {
+			switch op {
+			case vfs.OpWrite:
+				pieces++
+			case vfs.OpBack:
+				back++
+			case vfs.OpSync:
+				backAtSync = back
+			}
+		}
+		return nil
+	}), 2))
+	if err == nil {
+		err = q.Start(0)
+	}
+	if err == nil {
+		err = (&installer{id: id, bytes: raw, chunk: 100}).drive(q)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pieces < 3 || backAtSync != pieces {
+		t.Errorf("%d pieces, %d of them written back before the sync", pieces, backAtSync)
 	}
 }
 

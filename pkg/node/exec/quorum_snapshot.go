@@ -209,6 +209,10 @@ func (q *Quorum) storeChunk(e *raft.Effects) (raft.Event, error) {
 		}
 		return nil, q.fail("store a snapshot", err)
 	}
+	// The sync at the end must not find all of it to be written: no vote and no fetch is answered meanwhile.
+	if err := p.file.WriteBack(p.size(), int64(len(c.Bytes))); err != nil {
+		return nil, q.fail("store a snapshot", err)
+	}
 	_, _ = p.sums.Write(c.Bytes) // it takes everything
 	return raft.ChunkStored{Snapshot: c.Snapshot, Position: p.size()}, nil
 }
