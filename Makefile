@@ -168,6 +168,11 @@ e2e-disk: build ## A node's disk fills up, becomes read-only, fails to write: le
 	go build -o $(BIN)/proofs/ ./test/disk
 	$(BIN)/proofs/disk $(DISK_ARGS)
 
+.PHONY: e2e-snapshot
+e2e-snapshot: build ## Nodes that were away install a snapshot of the metadata; with dead leaders, bad bytes, KILLS=20 of their own; SEED=n.
+	go build -o $(BIN)/proofs/ ./test/snapshot
+	$(BIN)/proofs/snapshot -kills $(KILLS) -seed $(SEED) $(SNAPSHOT_ARGS)
+
 .PHONY: e2e-idle
 e2e-idle: build ## The operator writes nothing for MINUTES=2 while nothing changes.
 	go build -o $(BIN)/proofs/ ./test/idle

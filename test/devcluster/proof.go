@@ -1,6 +1,7 @@
 package devcluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -24,6 +25,8 @@ type Proof struct {
 	Name string
 	// Options are the cluster's; Bin, Dir and Out are set by Main.
 	Options Options
+	// Samples is the directory of the manifests that are applied, config/samples unless set. It has the names of those.
+	Samples string
 	// Ready is called before anything is started; an ErrNotRun ends the proof there.
 	Ready func(ctx context.Context) error
 	// Run shows the property. The samples are applied and everything is healthy when it is called.
@@ -38,7 +41,7 @@ func (p *Proof) Main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	var bin, samples string
 	flag.StringVar(&bin, "bin", "bin", "directory with highwater, highwater-node and highwater-operator")
-	flag.StringVar(&samples, "samples", "config/samples", "manifests to apply")
+	flag.StringVar(&samples, "samples", cmp.Or(p.Samples, "config/samples"), "manifests to apply")
 	flag.StringVar(&p.Options.AddressMode, "address-mode", p.Options.AddressMode, "own or shared; see highwater dev up --help")
 	flag.Parse()
 	p.started = time.Now()

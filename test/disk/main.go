@@ -13,9 +13,6 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
-
 	hwv1alpha1 "github.com/highwater-io/highwater/api/v1alpha1"
 	"github.com/highwater-io/highwater/internal/localkube"
 	"github.com/highwater-io/highwater/internal/testscale"
@@ -104,39 +101,11 @@ func (p *proof) choose(ctx context.Context, dir string) (*victim, error) {
 	}
 	v := &victim{proof: p, id: *partition.Status.Leader}
 	v.pod = devcluster.SamplePod(v.id)
-	if v.claim, err = p.claimDir(ctx, v.pod); err != nil {
+	if v.claim, err = p.ClaimDir(ctx, v.pod); err != nil {
 		return nil, err
 	}
 	v.volume = &volume{dir: dir, at: v.claim}
 	return v, nil
-}
-
-// claimDir is the directory that a pod's volume is on this machine.
-func (p *proof) claimDir(ctx context.Context, name string) (string, error) {
-	var pod corev1.Pod
-	if err := p.Client.Get(ctx, types.NamespacedName{Namespace: devcluster.Namespace, Name: name}, &pod); err != nil {
-		return "", err
-	}
-	for _, v := range pod.Spec.Volumes {
-		if v.PersistentVolumeClaim == nil {
-			continue
-		}
-		var claim corev1.PersistentVolumeClaim
-		if err := p.Client.Get(ctx, types.NamespacedName{Namespace: devcluster.Namespace, Name: v.PersistentVolumeClaim.ClaimName}, &claim); err != nil {
-			return "", err
-		}
-		var pv corev1.PersistentVolume
-		if err := p.Client.Get(ctx, types.NamespacedName{Name: claim.Spec.VolumeName}, &pv); err != nil {
-			return "", err
-		}
-		switch {
-		case pv.Spec.HostPath != nil:
-			return pv.Spec.HostPath.Path, nil
-		case pv.Spec.Local != nil:
-			return pv.Spec.Local.Path, nil
-		}
-	}
-	return "", fmt.Errorf("pod %s has no volume that is a directory of this machine", name)
 }
 
 // moveIn has the node's data on the volume from now on: while the process is stopped, its files are copied and the

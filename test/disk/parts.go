@@ -3,18 +3,12 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"slices"
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
-
 	hwv1alpha1 "github.com/highwater-io/highwater/api/v1alpha1"
-	"github.com/highwater-io/highwater/controllers/specs"
 	"github.com/highwater-io/highwater/internal/localkube"
 	"github.com/highwater-io/highwater/pkg/nodefact"
 	"github.com/highwater-io/highwater/test/devcluster"
@@ -222,31 +216,16 @@ func (p *proof) whole(ctx context.Context, v *victim) error {
 
 // reason asks the node itself what its data directory is offline for; "" when it is not.
 func (p *proof) reason(ctx context.Context, v *victim) (string, error) {
-	var pod corev1.Pod
-	if err := p.Client.Get(ctx, types.NamespacedName{Namespace: devcluster.Namespace, Name: v.pod}, &pod); err != nil {
-		return "", err
-	}
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://%s:%d/metrics", pod.Status.PodIP, specs.PortHTTP), nil)
+	body, err := p.Metrics(ctx, v.pod)
 	if err != nil {
 		return "", err
 	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return "", err
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return "", err
-	}
-	for line := range strings.Lines(string(body)) {
+	for line := range strings.Lines(body) {
 		if rest, ok := strings.CutPrefix(strings.TrimSpace(line), `highwater_log_dir_offline_reason{reason="`); ok && strings.HasSuffix(rest, `"} 1`) {
 			return strings.TrimSuffix(rest, `"} 1`), nil
 		}
 	}
-	if !strings.Contains(string(body), "\nhighwater_log_dir_offline 0\n") {
+	if !strings.Contains(body, "\nhighwater_log_dir_offline 0\n") {
 		return "", fmt.Errorf("the metrics of %s say nothing of the data directory", v.pod)
 	}
 	return "", nil

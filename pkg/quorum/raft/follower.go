@@ -114,10 +114,11 @@ func (n *Node) askForLess() {
 	}
 }
 
-// askForMore follows an answer that came so fast that one twice as long would have come in good time.
-func (n *Node) askForMore() {
+// askForMore follows an answer that was as long as it might be and came so fast that one twice as long would have come
+// in good time. A short one says nothing of the link.
+func (n *Node) askForMore(length int) {
 	f := &n.fetch
-	if f.pieceBytes != 0 && 4*n.now.Sub(f.sentAt) <= n.cfg.FetchMaxWait+n.cfg.RequestTimeout {
+	if f.pieceBytes != 0 && 2*length >= int(f.asked) && 4*n.now.Sub(f.sentAt) <= n.cfg.FetchMaxWait+n.cfg.RequestTimeout {
 		if f.pieceBytes *= 2; f.pieceBytes >= max(n.cfg.FetchMaxBytes, n.cfg.SnapshotChunkBytes) {
 			f.pieceBytes = 0
 		}
@@ -145,9 +146,9 @@ func (n *Node) onFetchResponse(r Response) {
 		n.fetchLost(fmt.Errorf("fetch from node %d: %w", r.From, r.Err))
 		return
 	}
-	n.askForMore()
 	epoch, offset, from := f.epoch, f.offset, f.to.id
 	if m, ok := r.Msg.(*FetchSnapshotResponse); ok {
+		n.askForMore(len(m.Bytes))
 		n.onFetchSnapshotResponse(m, from, epoch)
 		return
 	}
@@ -156,6 +157,7 @@ func (n *Node) onFetchResponse(r Response) {
 		n.fatal("a %T came as the answer to a fetch", r.Msg)
 		return
 	}
+	n.askForMore(len(m.Records))
 	role := n.role
 	n.learn(m.Current)
 	if m.Code != None {

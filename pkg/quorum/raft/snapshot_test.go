@@ -1,6 +1,7 @@
 package raft_test
 
 import (
+	"bytes"
 	"errors"
 	"strings"
 	"testing"
@@ -359,14 +360,19 @@ func TestFetchAsksForWhatTheLinkCarries(t *testing.T) {
 	expect(1 << 19)
 	answer(most, nil, slow)
 	expect(1 << 18)
-	answer(time.Millisecond, empty, nil)
+	answer(time.Millisecond, empty, nil) // which says nothing of the link
+	expect(1 << 18)
+	long := func() *raft.FetchResponse {
+		return &raft.FetchResponse{Current: raft.LeaderInfo{Leader: 1, Epoch: 5}, HighWatermark: 2, Records: bytes.Repeat([]byte{5}, 1<<18)}
+	}
+	answer(time.Millisecond, long(), nil)
 	expect(1 << 19)
-	answer(most, empty, nil)
+	answer(most, long(), nil)
 	expect(1 << 19)
 	answer(most, nil, slow)
 	expect(1 << 18)
 	offer := *empty
-	offer.Snapshot = &raft.SnapshotID{End: 9, Epoch: 4}
+	offer.Snapshot = &raft.SnapshotID{End: 1 << 20, Epoch: 5}
 	answer(most, &offer, nil)
 	expect(1 << 18)
 	if _, ok := s.Msg.(*raft.FetchSnapshotRequest); !ok {

@@ -1,0 +1,194 @@
+// Command snapshot lets nodes fall so far behind that their leader's metadata log no longer tells what they miss, and
+// watches how they get it from a snapshot: once over a link that is slow, so that there is something to see; then with
+// the leader killed in mid-transfer, bytes changed on the wire, and the node itself killed at random bytes. Each time
+// the node's state must be the leader's in the end, byte for byte.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/highwater-io/highwater/internal/localkube"
+	"github.com/highwater-io/highwater/test/devcluster"
+)
+
+func main() {
+	p := &proof{Proof: &devcluster.Proof{Name: "e2e-snapshot", Samples: "test/snapshot/cluster"}}
+	flag.IntVar(&p.kills, "kills", 20, "how often an installing node is killed; the seeds are SEED, SEED+1, ...")
+	flag.Uint64Var(&p.seed, "seed", 0, "of the random choices; 0 draws one")
+	flag.BoolVar(&p.onlyKills, "only-kills", false, "leave the other parts out")
+	p.Run = func(ctx context.Context, _ *devcluster.Proof) error { return p.run(ctx) }
+	p.Main()
+}
+
+type proof struct {
+	*devcluster.Proof
+	kills     int
+	seed      uint64
+	onlyKills bool
+
+	remote                *localkube.Remote
+	random                *rand.Rand
+	churn                 *churn
+	voterIDs, observerIDs []int32
+	voters                []string // pods
+
+	rounds, downloads, killed, flipped int
+	transferred                        int64
+	compared                           int64
+}
+
+func (p *proof) run(ctx context.Context) (err error) {
+	if p.seed == 0 {
+		p.seed = uint64(time.Now().UnixNano())
+	}
+	p.remote = localkube.Connect(p.Dir)
+	rs, err := p.ReplicaSet(ctx, devcluster.SampleReplicaSet)
+	if err != nil {
+		return err
+	}
+	voter := map[int32]bool{}
+	for _, id := range rs.Status.Quorum.Voters {
+		voter[id] = true
+		p.voterIDs, p.voters = append(p.voterIDs, id), append(p.voters, devcluster.SamplePod(id))
+	}
+	for _, n := range rs.Status.Nodes {
+		if !voter[n.ID] {
+			p.observerIDs = append(p.observerIDs, n.ID)
+		}
+	}
+	p.Say("SEED=%d: voters %v, data nodes %v", p.seed, p.voterIDs, p.observerIDs)
+	p.reseed(p.seed)
+	p.churn = newChurn(p.clientAddresses, p.random)
+	defer p.churn.close()
+	if err := p.churn.connect(ctx); err != nil {
+		return err
+	}
+	if err := p.churn.fill(ctx); err != nil {
+		return err
+	}
+	p.Say("%d topics with %d configs of %d bytes each", ballastTopics, len(numbered), valueBytes)
+	if !p.onlyKills {
+		if err := p.parts(ctx); err != nil {
+			return err
+		}
+	}
+	for i := range p.kills {
+		seed := p.seed + uint64(i)
+		p.reseed(seed)
+		if err := p.killInstaller(ctx, i); err != nil {
+			return fmt.Errorf("kill %d of %d: %w\n  again: make e2e-snapshot SEED=%d KILLS=1 SNAPSHOT_ARGS=-only-kills", i+1, p.kills, err, seed)
+		}
+	}
+	p.Say("everybody's state at the end")
+	if err := p.sameEverywhere(ctx); err != nil {
+		return err
+	}
+	if err := p.WaitHealthy(ctx, 120*time.Second); err != nil {
+		return err
+	}
+	fmt.Printf("\n  SEED=%d: %d installs in %d downloads, %d bytes of snapshots on the wire; %d kills of installing nodes, %d bytes changed\n"+
+		"  %d admin requests set %d bytes of configs; %d bytes of snapshots and logs compared\n",
+		p.seed, p.rounds, p.downloads, p.transferred, p.killed, p.flipped, p.churn.requests, p.churn.bytes, p.compared)
+	if p.killed != p.kills {
+		return fmt.Errorf("%d nodes were killed, want %d", p.killed, p.kills)
+	}
+	return nil
+}
+
+// reseed starts the choices over.
+func (p *proof) reseed(seed uint64) {
+	p.random = rand.New(rand.NewPCG(seed, 0))
+	if p.churn != nil {
+		p.churn.random = p.random
+	}
+}
+
+func (p *proof) parts(ctx context.Context) error {
+	for _, part := range []struct {
+		name  string
+		voter bool
+		plan  plan
+	}{
+		{"a voter, over a link of 3 MB/s", true, plan{rate: 3_000_000, quiet: true}},
+		{"a data node, over a link of 500 kB/s, on which a piece does not come in time", false, plan{rate: 500_000, quiet: true}},
+		{"a voter, whose leader is killed in mid-transfer", true, plan{prepare: p.stopSomewhere, act: p.killLeader}},
+		{"a data node, whose leader is killed in mid-transfer", false, plan{prepare: p.stopSomewhere, act: p.killLeader}},
+		{"a voter, for which bytes change on the wire", true, plan{prepare: p.changeBytes}},
+		{"a data node, for which bytes change on the wire", false, plan{prepare: p.changeBytes}},
+	} {
+		p.Say("%s", part.name)
+		if err := p.install(ctx, part.voter, part.plan); err != nil {
+			return fmt.Errorf("%s: %w", part.name, err)
+		}
+		if !part.plan.quiet {
+			continue
+		}
+		if err := p.sameEverywhere(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stopSomewhere has the transfer stop at a random byte.
+func (p *proof) stopSomewhere(r *round) { r.gate = r.tap.await(1+p.random.Int64N(r.size*9/10), true) }
+
+// killLeader kills the leader when the transfer stops.
+func (p *proof) killLeader(ctx context.Context, r *round) error {
+	g := r.gate
+	if err := r.reach(ctx); err != nil {
+		return err
+	}
+	if _, err := localkube.Signal(p.Dir, g.server, localkube.Kill); err != nil {
+		return err
+	}
+	p.Say("  %s killed after %d of about %d bytes", g.server, g.at, r.size)
+	r.tap.open()
+	return nil
+}
+
+// changeBytes has a byte changed in each of three downloads.
+func (p *proof) changeBytes(r *round) {
+	r.changes = 3
+	r.tap.flip(p.random.Int64N(r.size*9/10), p.random.Int64N(r.size*9/10), p.random.Int64N(r.size*9/10))
+}
+
+// killInstaller kills the installing node at a random byte: with the transfer stopped there, or as it goes on; or within
+// some ten milliseconds of its end.
+func (p *proof) killInstaller(ctx context.Context, i int) error {
+	voter, share, shut := i%2 == 0, p.random.Float64()*1.2, p.random.IntN(2) == 0
+	p.Say("kill %d of %d, SEED=%d", i+1, p.kills, p.seed+uint64(i))
+	late := time.Duration(max(0, share-1) * 5 * float64(40*time.Millisecond))
+	prepare := func(r *round) {
+		if share < 1 {
+			r.gate = r.tap.await(int64(share*float64(r.size)), shut)
+		} else {
+			r.gate = r.tap.awaitWhole()
+		}
+	}
+	return p.install(ctx, voter, plan{rate: 8_000_000, prepare: prepare, act: func(ctx context.Context, r *round) error {
+		if err := r.reach(ctx); err != nil {
+			return err
+		}
+		if late > 0 && !r.tap.pause(late) {
+			return ctx.Err()
+		}
+		pids, err := localkube.Signal(p.Dir, r.pod, localkube.Kill)
+		if err != nil || len(pids) != 1 || pids[0] != r.pid {
+			return errors.Join(err, fmt.Errorf("processes %v of %s were killed, it was %d", pids, r.pod, r.pid))
+		}
+		r.tap.open()
+		p.killed++
+		if r.pid, err = p.process(ctx, r.pod, r.pid); err != nil {
+			return err
+		}
+		p.Say("  %s killed after %d of about %d bytes (the transfer stopped: %t; %v later)",
+			r.pod, min(int64(share*float64(r.size)), r.size), r.size, r.gate.shut, late.Round(time.Millisecond))
+		return nil
+	}})
+}
