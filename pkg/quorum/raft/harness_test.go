@@ -264,6 +264,11 @@ func (p *peer) perform(out *raft.Effects) (done []raft.Event) {
 		p.note("FATAL %v", out.Fatal)
 		return nil
 	}
+	switch role := p.node.Role(); {
+	case (out.LeaderStart != nil || out.AppendVoters != nil || out.Leading != nil) && role != raft.Leader,
+		(out.Append != nil || out.Truncate != nil || out.Chunk != nil) && role != raft.Follower:
+		p.t.Fatalf("node %d: as %s it wants done %+v", p.id, role, *out)
+	}
 	if out.SaveVote != nil {
 		p.saved = *out.SaveVote
 		p.saves++
