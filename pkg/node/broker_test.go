@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/highwater-io/highwater/pkg/batch"
@@ -206,4 +208,19 @@ func (b *testBroker) runTimers() {
 	var running sync.WaitGroup
 	running.Go(func() { b.timers.run(ctx) })
 	b.t.Cleanup(func() { cancel(); running.Wait() })
+}
+
+// KAFKA-8442: a partition without a leader shows the last ISR it had, not none.
+func TestMetadataOfALeaderlessPartitionShowsItsLastISR(t *testing.T) {
+	b := newTestBroker(t, vfs.NewMem())
+	b.register()
+	b.apply(topicRecords("orders", ordersID, 1, func(p *metadata.PartitionRecord) { p.Leader = ident.NoNode })...)
+	topic, ok := b.image.Topic("orders")
+	if !ok {
+		t.Fatal("no topic")
+	}
+	got := b.describeTopic(b.image, topic).Partitions[0]
+	if got.ErrorCode != kerr.LeaderNotAvailable.Code || got.Leader != -1 || !slices.Equal(got.ISR, []int32{0}) || !slices.Equal(got.Replicas, []int32{0}) {
+		t.Fatalf("%+v", got)
+	}
 }

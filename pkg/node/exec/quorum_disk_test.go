@@ -293,7 +293,7 @@ func TestMetadataLogIsTrimmedByNothingButSnapshots(t *testing.T) {
 		return q
 	}
 	q := open()
-	loader := grow(t, q, emptyLoader(), 0, 40)
+	grow(t, q, emptyLoader(), 0, 40)
 	if n := len(q.Log().Segments()); n < 8 || q.Log().StartOffset() != 0 {
 		t.Fatalf("%d segments, log from %d", n, q.Log().StartOffset())
 	}
@@ -304,7 +304,7 @@ func TestMetadataLogIsTrimmedByNothingButSnapshots(t *testing.T) {
 	if q.Log().StartOffset() != 0 {
 		t.Fatalf("after a restart the log starts at %d", q.Log().StartOffset())
 	}
-	loader = follow(t, q, emptyLoader())
+	loader := follow(t, q, emptyLoader())
 	first := take(t, q, loader, keepTwo)
 	loader = grow(t, q, loader, 40, 60)
 	take(t, q, loader, keepTwo)

@@ -137,6 +137,26 @@ func TestCreateTopicAnswersWhatItMade(t *testing.T) {
 	}
 }
 
+// KAFKA-13083: whoever is fenced is no member of the first ISR, neither of a new topic nor of a new partition.
+func TestFencedReplicasAreNotInTheFirstISR(t *testing.T) {
+	h := newHarness(t, testConfig())
+	h.start(1, 2)
+	h.register(registration(4, 1))
+	if got := h.createTopics(createRequest(manual("a", []int32{4, 1}), automatic("b", 1, 3))); got[0].ErrorCode != 0 || got[1].ErrorCode != 0 {
+		t.Fatalf("got %+v", got)
+	}
+	h.want("a", 0, "leader 1 le 0 pe 0 isr [1]")
+	d := h.c.CreatePartitions(h.now, growRequest("a", 2, []int32{2, 4}))
+	h.take(d)
+	h.want("a", 1, "leader 2 le 0 pe 0 isr [2]")
+	topic, _ := h.committed.Topic("b")
+	for _, p := range topic.Partitions() {
+		if len(p.Replicas) != 3 || len(p.ISR) != 2 || slices.Contains(p.ISR, 4) {
+			t.Errorf("%+v", p)
+		}
+	}
+}
+
 func TestValidateOnlyChangesNothing(t *testing.T) {
 	h := newHarness(t, testConfig())
 	h.start(1)
