@@ -20,6 +20,9 @@ type damageState struct {
 	quarantining bool // with the executor
 	refilled     bool // the executor has been told
 	wish         DirectoryWish
+	// saidOnline: since metadata says LOST this replica has wished to be called whole again. The controller may have
+	// taken that, and the leader may have taken the replica into the ISR, long before this node hears of it.
+	saidOnline bool
 }
 
 // DirectoryWish is what a replica wants to have said to the controller by AssignReplicasToDirs.
@@ -50,10 +53,19 @@ func (r *Replica) directoryWish() DirectoryWish {
 	if r.cfg.Mutant == RejoinDamaged && !r.inISR() {
 		lost = false
 	}
-	switch told := r.toldLost(r.cfg.Self); {
+	told := r.toldLost(r.cfg.Self)
+	if !told {
+		r.damage.saidOnline = false
+	}
+	switch {
+	case told && r.damage.saidOnline:
+		// Also when it is damaged anew by now: until the first word is known to have come true, what metadata says of
+		// this replica may be long over. Then the damage is told, as of any member of the ISR.
+		return WishOnline
 	case lost && !told:
 		return WishLost
 	case !lost && told:
+		r.damage.saidOnline = true
 		return WishOnline
 	}
 	return NoWish
@@ -94,7 +106,7 @@ func (r *Replica) mayQuarantine() bool {
 		return true
 	}
 	leader, ok := r.cluster.Broker(r.meta.Leader)
-	return ok && !leader.Fenced && r.toldLost(r.cfg.Self) && !r.inISR()
+	return ok && !leader.Fenced && r.toldLost(r.cfg.Self) && !r.damage.saidOnline && !r.inISR()
 }
 
 // quarantineDone: the log ends before what was damaged.

@@ -76,6 +76,33 @@ func TestDamagedFollowerLeavesThenCutsThenRefillsThenReturns(t *testing.T) {
 	}
 }
 
+// A replica that said it is whole again may be in the ISR before it knows. What is damaged then is no reason to cut
+// before the controller has been told anew.
+func TestReplicaThatIsDamagedAgainBeforeItKnowsItReturnedDoesNotCut(t *testing.T) {
+	b := damaged(t, NoMutant)
+	b.meta(2, []ident.NodeID{2, 3}, 1)
+	for range 10 {
+		b.leaderSays(40, 40)
+	}
+	if b.r.DirectoryWish() != WishOnline {
+		t.Fatalf("wish %s", b.r.DirectoryWish())
+	}
+	// The controller takes it, and the leader takes the replica back; metadata of that is still on its way here.
+	b.log.damagedFrom = 10
+	b.step(DamageChanged{Damaged: true})
+	if b.out.Quarantine || b.log.end != 40 || b.r.DirectoryWish() != WishOnline {
+		t.Fatalf("ends at %d, wish %s", b.log.end, b.r.DirectoryWish())
+	}
+	b.meta(4, []ident.NodeID{2, 3, 1})
+	if b.out.Quarantine || b.r.DirectoryWish() != WishLost {
+		t.Fatalf("ends at %d, wish %s", b.log.end, b.r.DirectoryWish())
+	}
+	b.meta(5, []ident.NodeID{2, 3}, 1)
+	if !b.out.Quarantine || b.log.end != 10 {
+		t.Fatalf("ends at %d, wish %s", b.log.end, b.r.DirectoryWish())
+	}
+}
+
 func TestRefillEndsWhereTheLeadersLogDoes(t *testing.T) {
 	b := damaged(t, NoMutant)
 	b.meta(2, []ident.NodeID{2}, 1)
@@ -92,8 +119,8 @@ func TestRefillEndsWhereTheLeadersLogDoes(t *testing.T) {
 func TestDamagedLeaderNeverCuts(t *testing.T) {
 	b := newBench(Config{HighWatermark: 40})
 	b.log.append(5, 40)
+	b.step(DamageChanged{Damaged: true}) // found when the log was opened
 	b.step(MetadataChanged{Leader: 1, LeaderEpoch: 5, PartitionEpoch: 20, Replicas: []ident.NodeID{1, 2}, ISR: []ident.NodeID{1}, Lost: []ident.NodeID{1}, MinISR: 1})
-	b.step(DamageChanged{Damaged: true})
 	if b.out.Quarantine || b.r.Role() != Leader || b.r.DirectoryWish() != NoWish {
 		t.Fatalf("%+v, %s", b.out, b.r.DirectoryWish())
 	}

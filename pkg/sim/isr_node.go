@@ -38,6 +38,7 @@ type isrNode struct {
 	recoveryPoint ident.Offset
 	passes        int  // scrubs of the whole log
 	assigning     bool // a directory is being told to the controller
+	saidWhole     bool // since it last said that records are damaged
 	examining     bool // a suspect segment will be looked at
 
 	part     *exec.Partition

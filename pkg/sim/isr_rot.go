@@ -132,7 +132,9 @@ func (n *isrNode) assign() {
 	req.BrokerID, req.BrokerEpoch = int32(n.id), n.brokerEpoch
 	dir, topic := kmsg.NewAssignReplicasToDirsRequestDirectory(), kmsg.NewAssignReplicasToDirsRequestDirectoryTopic()
 	if dir.ID = n.dir; n.part.Core().DirectoryWish() == replication.WishLost {
-		dir.ID = ident.LostDirectory
+		dir.ID, n.saidWhole = ident.LostDirectory, false
+	} else if _, refilling := n.part.Log().Refilling(); !refilling && !n.part.Log().Damaged() {
+		n.saidWhole = true
 	}
 	topic.TopicID = n.s.ctl.topic.Topic
 	topic.Partitions = append(topic.Partitions, kmsg.NewAssignReplicasToDirsRequestDirectoryTopicPartition())
@@ -178,13 +180,13 @@ func (c *isrChecker) damage(n *isrNode, l *isrLog) (filled bool) {
 	return false
 }
 
-// returns: a replica that says it is whole again is.
+// returns: a replica that says it is whole again is, or was when it said so first.
 func (c *isrChecker) returns(before, p *metadata.Partition) {
 	for _, n := range c.s.nodes {
 		if before == nil || n.part == nil || !lostIn(before, n.id) || lostIn(p, n.id) {
 			continue
 		}
-		if _, refilling := n.part.Log().Refilling(); n.part.Log().Damaged() || refilling {
+		if _, refilling := n.part.Log().Refilling(); (n.part.Log().Damaged() || refilling) && !n.saidWhole {
 			c.s.fail("node %d said that it is whole: damaged %v, refilling %v", n.id, n.part.Log().Damage(), refilling)
 		}
 	}
