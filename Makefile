@@ -119,6 +119,7 @@ docs: build ## The reference page from the code.
 generated-clean: generate manifests docs chart-files ## Fail when generated files differ from what is committed.
 	git diff --exit-code -- api config docs/reference.md charts/highwater/files
 	go mod tidy -diff
+	go -C hack/etcdload mod tidy -diff
 
 .PHONY: fmt
 fmt: ## Format the Go code.

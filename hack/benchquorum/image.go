@@ -39,7 +39,7 @@ func (b *bench) inMemory(ctx context.Context) error {
 // maxPeak is how much more memory than an empty node one may take at most while it installs a snapshot and follows from
 // there, as a multiple of the snapshot's file. The image takes two and a half times the file, and Go lets as much
 // garbage lie as there is alive before it collects.
-const maxPeak = 12
+const maxPeak = 8
 
 // betweenProcesses has real nodes hold, write, send and load an image of 100,000 partitions.
 func (b *bench) betweenProcesses(ctx context.Context) error {

@@ -59,7 +59,31 @@ func machine() string {
 	if avg, err := os.ReadFile("/proc/loadavg"); err == nil {
 		load = ", load average " + strings.Fields(string(avg))[0] + " at the end"
 	}
-	return fmt.Sprintf("%d cores of %s, %s, %s, files in %s%s", runtime.NumCPU(), model, kernel, runtime.Version(), os.TempDir(), load)
+	return fmt.Sprintf("%d cores of %s, %s, %s, files on %s%s", runtime.NumCPU(), model, kernel, runtime.Version(), fileSystem(os.TempDir()), load)
+}
+
+// fileSystem is the type of file system that holds the directory.
+func fileSystem(dir string) string {
+	mounts, err := os.ReadFile("/proc/mounts")
+	if err != nil {
+		return "an unknown file system"
+	}
+	return mounted(string(mounts), dir)
+}
+
+// mounted looks for the mount point that is nearest above the directory.
+func mounted(mounts, dir string) string {
+	longest, kind := "", "an unknown file system"
+	for line := range strings.Lines(mounts) {
+		fields := strings.Fields(line)
+		if len(fields) < 3 || len(fields[1]) < len(longest) {
+			continue
+		}
+		if at := strings.TrimSuffix(fields[1], "/"); dir == at || strings.HasPrefix(dir, at+"/") {
+			longest, kind = fields[1], fields[2]
+		}
+	}
+	return kind
 }
 
 // Table is a table in Markdown. All columns but the first are numbers.

@@ -34,3 +34,12 @@ func TestTable(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
+
+func TestFilesLieOnTheNearestMount(t *testing.T) {
+	const mounts = "/dev/vda / ext4 rw 0 0\ntmpfs /tmp tmpfs rw 0 0\n/dev/vdb /tmp/bench xfs rw 0 0\n"
+	for dir, want := range map[string]string{"/var": "ext4", "/tmp": "tmpfs", "/tmp/benchmark": "tmpfs", "/tmp/bench/1": "xfs"} {
+		if got := mounted(mounts, dir); got != want {
+			t.Errorf("%q lies on %s, want %s", dir, got, want)
+		}
+	}
+}
