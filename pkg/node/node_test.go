@@ -237,6 +237,21 @@ func TestOfflineNodeAsksToBeFenced(t *testing.T) {
 	}
 }
 
+// A node that installs a snapshot knows only an old state of the cluster: it serves nobody until it has caught up.
+func TestInstallingNodeAsksToBeFenced(t *testing.T) {
+	b := newTestBroker(t, vfs.NewMem())
+	b.register()
+	installing := true
+	b.lifecycle.installing = func() bool { return installing }
+	if !b.lifecycle.heartbeatRequest().WantFence {
+		t.Fatal("asks to serve while it installs")
+	}
+	installing = false
+	if b.lifecycle.heartbeatRequest().WantFence {
+		t.Fatal("asks to be fenced when it has installed")
+	}
+}
+
 // What the router of a voter does not decide itself the controller decides; a key that it does not know would be
 // answered with success and nothing in it.
 func TestControllerKnowsWhateverIsPassedToIt(t *testing.T) {

@@ -17,10 +17,11 @@ import (
 
 var errBadDisk = errors.New("simulated: no space, or a bad sector")
 
-// failing is a disk of which one operation that changes it, counted from 0, fails once; before is not counted.
+// failing is a disk of which one operation that changes it, counted from 0, fails; forGood: all that follow, too.
 type failing struct {
 	at, ops int
-	what    string // the operation that failed
+	forGood bool
+	what    string // the operation that failed first
 }
 
 func (f *failing) over(fsys vfs.FS) vfs.FS {
@@ -30,8 +31,12 @@ func (f *failing) over(fsys vfs.FS) vfs.FS {
 		default:
 			return nil
 		}
-		if f.ops++; f.ops-1 == f.at {
+		f.ops++
+		switch {
+		case f.ops-1 == f.at:
 			f.what = op + " " + path
+			return errBadDisk
+		case f.what != "" && f.forGood:
 			return errBadDisk
 		}
 		return nil

@@ -150,3 +150,42 @@ func TestRestartedVoterThatKnowsNoEndpointsFollowsTheLeaderThatCalls(t *testing.
 		t.Fatalf("sends %+v, want one fetch to the leader", s)
 	}
 }
+
+// Time-outs and back-offs are drawn anew each time, within their bounds, and neighbours draw differently.
+func TestTimeoutsAreDrawnWithinTheirBounds(t *testing.T) {
+	elections, fetches, retries := map[ident.Instant]bool{}, map[ident.Instant]bool{}, map[ident.Instant]bool{}
+	within := func(what string, at ident.Instant, least, most time.Duration) {
+		t.Helper()
+		if at < ident.Instant(least) || at > ident.Instant(most) {
+			t.Fatalf("%s after %v, want %v to %v", what, time.Duration(at), least, most)
+		}
+	}
+	roleAfter := func(p *peer, not raft.Role) ident.Instant {
+		now := ident.Instant(0)
+		for p.node.Role() == not {
+			now = p.node.NextDeadline()
+			p.step(now, raft.Tick{})
+		}
+		return now
+	}
+	for seed := range uint64(50) {
+		cfg := config(1)
+		cfg.Seed = seed
+		at := roleAfter(newPeer(t, cfg, logOf(), raft.NoVote(), votersOf(1, 2, 3)), raft.Unattached)
+		within("stands", at, raft.DefaultElectionTimeout, 2*raft.DefaultElectionTimeout)
+		elections[at] = true
+		following := raft.VoteState{Epoch: 1, Leader: 2, Voted: raft.Nobody}
+		at = roleAfter(newPeer(t, cfg, logOf(1), following, votersOf(1, 2, 3)), raft.Follower)
+		within("leaves its leader", at, raft.DefaultFetchTimeout, raft.DefaultFetchTimeout*3/2)
+		fetches[at] = true
+		p := newPeer(t, cfg, logOf(1), following, votersOf(1, 2, 3))
+		s := p.take()[0]
+		p.step(0, raft.Response{From: 2, Correlation: s.Correlation, Err: raft.ErrUnsupportedVersion})
+		at = p.node.NextDeadline()
+		within("tries again", at, raft.DefaultRetryBackoff, 2*raft.DefaultRetryBackoff)
+		retries[at] = true
+	}
+	if len(elections) < 45 || len(fetches) < 45 || len(retries) < 45 {
+		t.Fatalf("%d, %d and %d different ones of 50", len(elections), len(fetches), len(retries))
+	}
+}
