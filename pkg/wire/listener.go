@@ -106,6 +106,7 @@ var (
 		row(kmsg.Envelope, 0, 0),
 		row(kmsg.BrokerRegistration, 0, 4),
 		row(kmsg.BrokerHeartbeat, 0, 1),
+		row(kmsg.ControllerRegistration, 0, 0),
 		row(kmsg.AllocateProducerIDs, 0, 0),
 		row(kmsg.AssignReplicasToDirs, 0, 0),
 	})...)

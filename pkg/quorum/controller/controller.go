@@ -145,6 +145,8 @@ func (c *Controller) Handle(now ident.Instant, request kmsg.Request) (Decision, 
 		return c.BrokerRegistration(now, r), true
 	case *kmsg.BrokerHeartbeatRequest:
 		return c.BrokerHeartbeat(now, r), true
+	case *kmsg.ControllerRegistrationRequest:
+		return c.ControllerRegistration(now, r), true
 	case *kmsg.AlterPartitionRequest:
 		return c.AlterPartition(now, r), true
 	case *kmsg.AssignReplicasToDirsRequest:

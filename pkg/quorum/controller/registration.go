@@ -47,10 +47,10 @@ func (c *Controller) BrokerRegistration(now ident.Instant, request *kmsg.BrokerR
 	if code := c.checkDirectories(id, request.LogDirs); code != nil {
 		return refuse(code)
 	}
-	if code := c.checkFeatures(request.Features); code != nil {
+	record := registrationRecord(request)
+	if code := c.checkFeatures(record.Features); code != nil {
 		return refuse(code)
 	}
-	record := registrationRecord(request)
 	if probe := c.begin(); !probe.fits(maxRegistration, record) {
 		return refuse(kerr.InvalidRequest)
 	}
@@ -120,9 +120,9 @@ func (c *Controller) checkDirectories(id ident.NodeID, dirs [][16]byte) *kerr.Er
 	return nil
 }
 
-// checkFeatures wants every finalized feature within the range that the broker supports (KIP-584).
-func (c *Controller) checkFeatures(features []kmsg.BrokerRegistrationRequestFeature) *kerr.Error {
-	supported := map[string]kmsg.BrokerRegistrationRequestFeature{}
+// checkFeatures wants every finalized feature within the range that a node supports (KIP-584).
+func (c *Controller) checkFeatures(features []metadata.SupportedFeature) *kerr.Error {
+	supported := map[string]metadata.SupportedFeature{}
 	for _, f := range features {
 		if _, twice := supported[f.Name]; twice {
 			return kerr.InvalidRegistration
