@@ -19,7 +19,7 @@ const sessionTimeout = 3 * time.Second
 // stockBroker formats and starts a broker, and looks at it from both sides.
 func (p *proof) stockBroker(ctx context.Context) error {
 	var err error
-	if p.broker, err = newKafka(ctx, p.ours, filepath.Join(p.dir, "kafka")); err != nil {
+	if p.broker, err = newBroker(ctx, p.ours, filepath.Join(p.dir, "kafka")); err != nil {
 		return err
 	}
 	if err := p.broker.start(); err != nil {

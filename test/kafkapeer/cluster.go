@@ -162,6 +162,17 @@ func (n *node) kill() {
 func (n *node) pause()  { n.process.Signal(syscall.SIGSTOP) }
 func (n *node) resume() { n.process.Signal(syscall.SIGCONT) }
 
+// shutDown stops the nodes in order, those that need a controller first.
+func (c *cluster) shutDown() {
+	for _, voter := range []bool{false, true} {
+		for _, n := range c.nodes {
+			if n.voter == voter {
+				n.process.Stop(testscale.Duration(30 * time.Second))
+			}
+		}
+	}
+}
+
 func (c *cluster) stop() {
 	if c.client != nil {
 		c.client.Close()

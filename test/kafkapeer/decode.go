@@ -24,6 +24,8 @@ import (
 type read struct {
 	files, records, images int
 	types                  map[string]int // by name
+	image                  *metadata.Image
+	end                    int64 // of the image
 }
 
 func (r read) String() string {
@@ -31,8 +33,9 @@ func (r read) String() string {
 }
 
 // readMetadata reads a metadata directory with our decoder. Every record, and every batch of records, must be the same
-// bytes when we write it again, and every snapshot that the log reaches must hold what the replay of the log gives.
-func readMetadata(dir string) (read, error) {
+// bytes when we write it again, and every snapshot that the log reaches must hold what the replay of the log gives. The
+// image is that of the log up to an offset (exclusive), or of all of it for -1.
+func readMetadata(dir string, end int64) (read, error) {
 	found := read{types: map[string]int{}}
 	snapshots, err := filepath.Glob(filepath.Join(dir, "*.checkpoint"))
 	if err != nil {
@@ -93,8 +96,12 @@ func readMetadata(dir string) (read, error) {
 		}
 		found.images++
 	}
-	_, err = replay(from, log, -1)
-	return found, err
+	if found.image, err = replay(from, log, ident.Offset(end)); err != nil {
+		return found, err
+	}
+	last, _ := found.image.Position()
+	found.end = int64(last) + 1
+	return found, nil
 }
 
 // writeAgain encodes everything in a file once more.
@@ -166,9 +173,6 @@ var ofEverything = []string{
 // controllersFiles has a KRaft controller of Apache Kafka's write everything that has a record, beside a broker of its
 // own, and reads what both have on their disks.
 func (p *proof) controllersFiles(ctx context.Context) error {
-	// The machine is for the other cluster now.
-	p.broker.kill()
-	p.ours.stop()
 	out := filepath.Join(p.dir, "controller")
 	ctx, cancel := context.WithTimeout(ctx, testscale.Duration(5*time.Minute))
 	defer cancel()
@@ -188,7 +192,7 @@ func (p *proof) controllersFiles(ctx context.Context) error {
 	}
 	for _, node := range []struct{ name, what string }{{"node1", "the controller's metadata log and snapshots"}, {"node2", "the broker's"}} {
 		p.check(node.what, func() (string, error) {
-			found, err := readMetadata(filepath.Join(out, "features", node.name, metadataDir))
+			found, err := readMetadata(filepath.Join(out, "features", node.name, metadataDir), -1)
 			if err == nil && found.images == 0 {
 				err = errors.New("there is no snapshot of the log")
 			}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -17,59 +18,87 @@ import (
 	"github.com/highwater-io/highwater/internal/testscale"
 )
 
-const kafkaID = 10
+// Node ids of Apache Kafka's processes.
+const (
+	kafkaID           = 10
+	kafkaControllerID = 200
+)
 
-// kafka is a stock broker of Apache Kafka's.
+// kafka is a stock node of Apache Kafka's.
 type kafka struct {
-	dir                     string
-	internal, external, jmx string
-	process                 *procs.Process
+	dir                                 string
+	internal, external, controller, jmx string
+	process                             *procs.Process
 }
 
-// newKafka writes the configuration of a broker that finds its cluster through our voters, and formats its directory.
-func newKafka(ctx context.Context, c *cluster, dir string) (*kafka, error) {
+// newBroker writes the configuration of a broker that finds its cluster through our voters, and formats its directory.
+func newBroker(ctx context.Context, c *cluster, dir string) (*kafka, error) {
+	k, err := newKafka(c, dir)
+	if err != nil {
+		return nil, err
+	}
+	// It shares our listeners' names: each node reaches the others at the endpoint of the name that it calls INTERNAL.
+	return k, k.format(ctx, c, fmt.Sprintf(`process.roles=broker
+node.id=%d
+inter.broker.listener.name=INTERNAL
+listeners=INTERNAL://%s,EXTERNAL://%s
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,INTERNAL:PLAINTEXT,EXTERNAL:PLAINTEXT
+broker.rack=kafka
+auto.create.topics.enable=false
+broker.heartbeat.interval.ms=500
+replica.lag.time.max.ms=10000
+num.network.threads=1
+num.io.threads=2
+log.cleaner.dedupe.buffer.size=1048577
+`, kafkaID, k.internal, k.external))
+}
+
+// newController does the same for a controller, which is no voter at first.
+func newController(ctx context.Context, c *cluster, dir string) (*kafka, error) {
+	k, err := newKafka(c, dir)
+	if err != nil {
+		return nil, err
+	}
+	return k, k.format(ctx, c, fmt.Sprintf(`process.roles=controller
+node.id=%d
+listeners=CONTROLLER://%s
+advertised.listeners=CONTROLLER://%s
+listener.security.protocol.map=CONTROLLER:PLAINTEXT
+broker.session.timeout.ms=%d
+`, kafkaControllerID, k.controller, k.controller, sessionTimeout.Milliseconds()))
+}
+
+func newKafka(c *cluster, dir string) (*kafka, error) {
 	k := &kafka{dir: dir}
-	for _, address := range []*string{&k.internal, &k.external, &k.jmx} {
+	for _, address := range []*string{&k.internal, &k.external, &k.controller, &k.jmx} {
 		var err error
 		if *address, err = c.addresses.free(); err != nil {
 			return nil, err
 		}
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, err
-	}
-	// It shares our listeners' names: each node reaches the others at the endpoint of the name that it calls INTERNAL.
-	properties := fmt.Sprintf(`process.roles=broker
-node.id=%d
-controller.quorum.bootstrap.servers=%s
+	return k, os.MkdirAll(dir, 0o755)
+}
+
+// format completes the properties and formats the node's directory for our cluster.
+func (k *kafka) format(ctx context.Context, c *cluster, properties string) error {
+	properties += fmt.Sprintf(`controller.quorum.bootstrap.servers=%s
 controller.listener.names=CONTROLLER
-inter.broker.listener.name=INTERNAL
-listeners=INTERNAL://%s,EXTERNAL://%s
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,INTERNAL:PLAINTEXT,EXTERNAL:PLAINTEXT
 log.dirs=%s
-broker.rack=kafka
-auto.create.topics.enable=false
-broker.heartbeat.interval.ms=500
-group.initial.rebalance.delay.ms=0
-replica.lag.time.max.ms=10000
 metadata.log.max.record.bytes.between.snapshots=1000
-num.network.threads=1
-num.io.threads=2
-log.cleaner.dedupe.buffer.size=1048577
-`, kafkaID, c.controllers(), k.internal, k.external, k.data())
+`, c.controllers(), k.data())
 	if err := os.WriteFile(k.properties(), []byte(properties), 0o644); err != nil {
-		return nil, err
+		return err
 	}
 	_, err := tool(ctx, "kafka.tools.StorageTool", "format", "-t", clusterID.String(), "-c", k.properties(),
 		"--no-initial-controllers", "--release-version", "4.1-IV1")
-	return k, err
+	return err
 }
 
 func (k *kafka) properties() string { return filepath.Join(k.dir, "server.properties") }
 func (k *kafka) data() string       { return filepath.Join(k.dir, "data") }
 func (k *kafka) log() string        { return filepath.Join(k.dir, "log") }
 
-// start starts the broker's process; when it is part of the cluster the cluster says.
+// start starts the process; when it is part of the cluster the cluster says.
 func (k *kafka) start() error {
 	host, port, err := net.SplitHostPort(k.jmx)
 	if err != nil {
@@ -108,33 +137,42 @@ func (k *kafka) stop() error {
 		return nil
 	case <-time.After(testscale.Duration(time.Minute)):
 		k.kill()
-		return errors.New("the broker did not stop within a minute of SIGTERM")
+		return errors.New("it did not stop within a minute of SIGTERM")
 	}
 }
 
-// complaints are the lines of errors in the broker's log, but for those that a test expects.
+// complaints are the errors in the node's log, but for those that a test expects.
 func (k *kafka) complaints(expected ...string) error {
 	raw, err := os.ReadFile(k.log())
 	if err != nil {
 		return err
 	}
 	var found []string
-lines:
-	for line := range strings.Lines(string(raw)) {
+	lines := strings.Split(string(raw), "\n")
+	for i, line := range lines {
 		if !strings.Contains(line, " ERROR ") && !strings.Contains(line, " FATAL ") {
 			continue
 		}
-		for _, words := range expected {
-			if strings.Contains(line, words) {
-				continue lines
-			}
+		if i+1 < len(lines) {
+			line += " " + lines[i+1] // the exception
 		}
-		found = append(found, strings.TrimSpace(line))
+		if !slices.ContainsFunc(expected, func(words string) bool { return strings.Contains(line, words) }) {
+			found = append(found, line)
+		}
 	}
 	if len(found) > 0 {
 		return fmt.Errorf("%d errors in its log, the first: %s", len(found), found[0])
 	}
 	return nil
+}
+
+// said is nil when the node's log has the words.
+func (k *kafka) said(words string) error {
+	raw, err := os.ReadFile(k.log())
+	if err == nil && !strings.Contains(string(raw), words) {
+		err = fmt.Errorf("its log does not say %q", words)
+	}
+	return err
 }
 
 // toolTimeout bounds one of Kafka's command line tools, most of which is the start of a Java machine.

@@ -67,6 +67,8 @@ type proof struct {
 	bin, dir string
 	ours     *cluster
 	broker   *kafka
+	// controller is Apache Kafka's, too.
+	controller *kafka
 }
 
 // run goes through the parts. A part that can't go on ends the run: the later ones need what it has set up.
@@ -81,6 +83,7 @@ func (p *proof) run(ctx context.Context) {
 		{"records on the broker, and replicated between it and our nodes", p.records},
 		{"the broker, our leader and the quorum's leader are killed", p.kills},
 		{"the broker comes back behind our log's start", p.snapshot},
+		{"a controller of Apache Kafka's in our quorum", p.handover},
 		{"what Apache Kafka's controller writes, read by our decoder", p.controllersFiles},
 	} {
 		p.title(part.title)
@@ -93,8 +96,10 @@ func (p *proof) run(ctx context.Context) {
 
 // end stops every process.
 func (p *proof) end() {
-	if p.broker != nil {
-		p.broker.kill()
+	for _, k := range []*kafka{p.broker, p.controller} {
+		if k != nil {
+			k.kill()
+		}
 	}
 	if p.ours != nil {
 		p.ours.stop()

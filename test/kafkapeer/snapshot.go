@@ -38,7 +38,7 @@ func (p *proof) snapshot(ctx context.Context) error {
 		return fmt.Sprintf("%.1f s", took.Seconds()), errors.Join(p.inSync(ctx, topicMixed, 0, 0, 0), p.inSync(ctx, topicMixed, 1, 0, 0))
 	})
 	p.check("our metadata log, as the broker has stored it, and the snapshots that the broker took of it, read by our decoder", func() (string, error) {
-		found, err := readMetadata(filepath.Join(p.broker.data(), metadataDir))
+		found, err := readMetadata(filepath.Join(p.broker.data(), metadataDir), -1)
 		if err == nil && found.images == 0 {
 			err = errors.New("the broker took no snapshot")
 		}

@@ -5,9 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -237,69 +234,6 @@ func (p *proof) quorumReplication(ctx context.Context, bootstrap ...string) (str
 		}
 	}
 	return fmt.Sprintf("voter %d is at %d, the leader at %d", still.id, stillAt, leaderEnd), nil
-}
-
-// changeVoters takes a voter out and brings it back in.
-func (p *proof) changeVoters(ctx context.Context) (string, error) {
-	q, err := p.quorum(ctx)
-	if err != nil {
-		return "", err
-	}
-	id := int32(firstVoter)
-	if id == q.leader {
-		id++
-	}
-	n := p.ours.nodes[id]
-	want := func(voters int) error {
-		return waitFor(ctx, 30*time.Second, func(ctx context.Context) error {
-			q, err := p.quorum(ctx)
-			if err != nil {
-				return err
-			}
-			if _, ok := q.voters[id]; len(q.voters) != voters || ok != (voters == 3) {
-				return fmt.Errorf("the voters are %v", slices.Sorted(maps.Keys(q.voters)))
-			}
-			return nil
-		})
-	}
-	// Each may meet an election, and is then refused.
-	var last error
-	if err := waitFor(ctx, time.Minute, func(ctx context.Context) error {
-		_, err := tool(ctx, metadataQuorum, "--bootstrap-server", p.ours.nodes[0].external, "remove-controller",
-			"--controller-id", fmt.Sprint(id), "--controller-directory-id", directoryOf(id).String())
-		if err != nil && last != nil && strings.Contains(err.Error(), "VoterNotFound") {
-			return nil // the try before did it
-		}
-		last = err
-		return err
-	}); err != nil {
-		return "", err
-	}
-	if err := want(2); err != nil {
-		return "", err
-	}
-	// add-controller reads id, directory and endpoints from the configuration and the directory of the new controller.
-	properties := filepath.Join(p.dir, "controller.properties")
-	if err := os.WriteFile(properties, []byte(fmt.Sprintf(`process.roles=controller
-node.id=%d
-controller.quorum.bootstrap.servers=%s
-controller.listener.names=CONTROLLER
-listeners=CONTROLLER://%s
-listener.security.protocol.map=CONTROLLER:PLAINTEXT
-log.dirs=%s
-`, id, p.ours.controllers(), n.controller, n.data())), 0o644); err != nil {
-		return "", err
-	}
-	if err := waitFor(ctx, time.Minute, func(ctx context.Context) error {
-		_, err := tool(ctx, metadataQuorum, "--bootstrap-controller", p.ours.controllers(), "--command-config", properties, "add-controller")
-		if err != nil && strings.Contains(err.Error(), "DuplicateVoter") {
-			return nil
-		}
-		return err
-	}); err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("voter %d with its directory %s", id, directoryOf(id)), want(3)
 }
 
 // endpoints wants exactly these nodes to be listed, each where it listens.
