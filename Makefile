@@ -55,7 +55,7 @@ bench-log: ## Append, read, look up, roll, recover, send and flush: a table, and
 
 .PHONY: bench-quorum
 bench-quorum: build ## 100,000 partitions: a change, snapshots, installs; commits beside etcd, as ratios: tables, and a failure when a bound is missed.
-	go test -count=1 -run Allocations ./pkg/metadata
+	go test -count=1 -run Allocations ./pkg/metadata ./pkg/quorum/controller
 	@mkdir -p $(BIN)/proofs
 	go build -o $(BIN)/proofs/bench-quorum ./hack/benchquorum
 	$(BIN)/proofs/bench-quorum $(BENCH_ARGS)

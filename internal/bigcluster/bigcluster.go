@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"iter"
+	"sync"
 
 	"github.com/highwater-io/highwater/pkg/ident"
 	"github.com/highwater-io/highwater/pkg/metadata"
@@ -36,15 +37,33 @@ func (s Shape) Records() iter.Seq[metadata.Record] {
 	}
 }
 
-// Image is what the records make, as of offset and epoch. It fails never, unless the shape has fewer than three brokers.
-func (s Shape) Image(offset ident.Offset, epoch ident.Epoch) (*metadata.Image, error) {
+// Where the images stand.
+const (
+	Offset ident.Offset = 1 << 20
+	Epoch  ident.Epoch  = 1
+)
+
+var (
+	imagesMu sync.Mutex
+	images   = map[Shape]*metadata.Image{}
+)
+
+// Image is what the records make, as of Offset and Epoch. It is made once for each shape, since that takes a while. It
+// fails never, unless the shape has fewer than three brokers.
+func (s Shape) Image() (*metadata.Image, error) {
+	imagesMu.Lock()
+	defer imagesMu.Unlock()
+	if im := images[s]; im != nil {
+		return im, nil
+	}
 	d := metadata.NewDelta(metadata.Empty())
 	for r := range s.Records() {
 		if err := d.Replay(r); err != nil {
 			return nil, err
 		}
 	}
-	return d.Image(offset, epoch), nil
+	images[s] = d.Image(Offset, Epoch)
+	return images[s], nil
 }
 
 // BrokerID of the i-th broker; they begin above the ids that voters and nodes of a benchmark have.

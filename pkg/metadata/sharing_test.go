@@ -11,7 +11,7 @@ import (
 
 func imageOf(t testing.TB, s bigcluster.Shape) *metadata.Image {
 	t.Helper()
-	im, err := s.Image(1<<20, 1)
+	im, err := s.Image()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,18 +30,6 @@ func shrink(t testing.TB, im *metadata.Image, topic int) *metadata.Image {
 	return d.Image(offset+1, epoch)
 }
 
-// spent is what one call costs, in allocations and in bytes, by the runtime's own count.
-func spent(runs int, f func()) (allocs, bytes float64) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	for range runs {
-		f()
-	}
-	runtime.ReadMemStats(&after)
-	return float64(after.Mallocs-before.Mallocs) / float64(runs), float64(after.TotalAlloc-before.TotalAlloc) / float64(runs)
-}
-
 // live is how much of the heap is in use once garbage is gone.
 func live() uint64 {
 	var m runtime.MemStats
@@ -55,7 +43,7 @@ func TestAllocationsOfOnePartitionsChangeGrowWithTheLogarithm(t *testing.T) {
 	change := func(s bigcluster.Shape) (allocs, bytes float64) {
 		im := imageOf(t, s)
 		topic := 0
-		return spent(500, func() {
+		return bigcluster.Spent(500, func() {
 			im = shrink(t, im, topic%s.Topics)
 			topic += 7
 		})
@@ -76,7 +64,7 @@ func TestAllocationsOfOnePartitionsChangeGrowWithTheLogarithm(t *testing.T) {
 func TestAllocationsOfWritingASnapshotDoNotGrowWithThePartitions(t *testing.T) {
 	for _, s := range bigcluster.Shapes {
 		im := imageOf(t, s)
-		allocs, bytes := spent(1, func() {
+		allocs, bytes := bigcluster.Spent(1, func() {
 			if err := metadata.WriteSnapshot(discard{}, im, metadata.SnapshotHeader{}); err != nil {
 				t.Fatal(err)
 			}
@@ -95,9 +83,8 @@ func TestAllocationsOfLoadingASnapshotAreTheImagesOwn(t *testing.T) {
 		im := imageOf(t, s)
 		id := im.SnapshotID()
 		raw := metadata.AppendSnapshot(nil, im, metadata.SnapshotHeader{})
-		im = nil
 		before := live()
-		allocs, bytes := spent(1, func() {
+		allocs, bytes := bigcluster.Spent(1, func() {
 			var err error
 			if im, _, err = metadata.ReadSnapshot(raw, id); err != nil {
 				t.Fatal(err)

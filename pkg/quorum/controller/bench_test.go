@@ -56,7 +56,7 @@ func BenchmarkBecomeLeader(b *testing.B) {
 
 func BenchmarkNewIndex(b *testing.B) {
 	for _, s := range bigcluster.Shapes {
-		image, err := s.Image(1<<20, 1)
+		image, err := s.Image()
 		if err != nil {
 			b.Fatal(err)
 		}
