@@ -1,7 +1,7 @@
 // Command snapshot lets nodes fall so far behind that their leader's metadata log no longer tells what they miss, and
 // watches how they get it from a snapshot: once over a link that is slow, so that there is something to see; then with
 // the leader killed in mid-transfer, bytes changed on the wire, and the node itself killed at random bytes. Each time
-// the node's state must be the leader's in the end, byte for byte.
+// there must be one install, told as one, and the node's state must be the leader's in the end, byte for byte.
 package main
 
 import (
@@ -37,9 +37,9 @@ type proof struct {
 	voterIDs, observerIDs []int32
 	voters                []string // pods
 
-	rounds, downloads, killed, flipped int
-	transferred                        int64
-	compared                           int64
+	rounds, downloads, killed, flipped, events int
+	transferred                                int64
+	compared                                   int64
 }
 
 func (p *proof) run(ctx context.Context) (err error) {
@@ -91,9 +91,13 @@ func (p *proof) run(ctx context.Context) (err error) {
 	if err := p.WaitHealthy(ctx, 120*time.Second); err != nil {
 		return err
 	}
+	if err := p.toldInAll(ctx); err != nil {
+		return err
+	}
 	fmt.Printf("\n  SEED=%d: %d installs in %d downloads, %d bytes of snapshots on the wire; %d kills of installing nodes, %d bytes changed\n"+
-		"  %d admin requests set %d bytes of configs; %d bytes of snapshots and logs compared\n",
-		p.seed, p.rounds, p.downloads, p.transferred, p.killed, p.flipped, p.churn.requests, p.churn.bytes, p.compared)
+		"  %d events of starts and ends, "+
+		"%d admin requests set %d bytes of configs; %d bytes of snapshots and logs compared\n",
+		p.seed, p.rounds, p.downloads, p.transferred, p.killed, p.flipped, p.events, p.churn.requests, p.churn.bytes, p.compared)
 	if p.killed != p.kills {
 		return fmt.Errorf("%d nodes were killed, want %d", p.killed, p.kills)
 	}
@@ -115,11 +119,12 @@ func (p *proof) parts(ctx context.Context) error {
 		plan  plan
 	}{
 		{"a voter, over a link of 3 MB/s", true, plan{rate: 3_000_000, quiet: true}},
-		{"a data node, over a link of 500 kB/s, on which a piece does not come in time", false, plan{rate: 500_000, quiet: true}},
-		{"a voter, whose leader is killed in mid-transfer", true, plan{prepare: p.stopSomewhere, act: p.killLeader}},
-		{"a data node, whose leader is killed in mid-transfer", false, plan{prepare: p.stopSomewhere, act: p.killLeader}},
-		{"a voter, for which bytes change on the wire", true, plan{prepare: p.changeBytes}},
-		{"a data node, for which bytes change on the wire", false, plan{prepare: p.changeBytes}},
+		{"a data node, over a link of 500 kB/s, on which a piece does not come in time", false, plan{rate: 500_000, quiet: true, long: true}},
+		{"a voter, while the operator is killed", true, plan{rate: 1_000_000, quiet: true, prepare: p.noticeSomewhere, act: p.killOperator}},
+		{"a voter, whose leader is killed in mid-transfer", true, plan{prepare: p.stopSomewhere, act: p.killLeader, fails: true}},
+		{"a data node, whose leader is killed in mid-transfer", false, plan{prepare: p.stopSomewhere, act: p.killLeader, fails: true}},
+		{"a voter, for which bytes change on the wire", true, plan{prepare: p.changeBytes, fails: true}},
+		{"a data node, for which bytes change on the wire", false, plan{prepare: p.changeBytes, fails: true}},
 	} {
 		p.Say("%s", part.name)
 		if err := p.install(ctx, part.voter, part.plan); err != nil {
@@ -152,6 +157,21 @@ func (p *proof) killLeader(ctx context.Context, r *round) error {
 	return nil
 }
 
+// noticeSomewhere tells when a random part of the snapshot is there.
+func (p *proof) noticeSomewhere(r *round) { r.gate = r.tap.await(1+p.random.Int64N(r.size*3/4), false) }
+
+// killOperator kills the operator; another one takes over when its lease has ended.
+func (p *proof) killOperator(ctx context.Context, r *round) error {
+	if err := r.reach(ctx); err != nil {
+		return err
+	}
+	if _, err := localkube.Signal(p.Dir, "operator", localkube.Kill); err != nil {
+		return err
+	}
+	p.Say("  the operator killed after %d of about %d bytes", r.gate.at, r.size)
+	return nil
+}
+
 // changeBytes has a byte changed in each of three downloads.
 func (p *proof) changeBytes(r *round) {
 	r.changes = 3
@@ -171,7 +191,7 @@ func (p *proof) killInstaller(ctx context.Context, i int) error {
 			r.gate = r.tap.awaitWhole()
 		}
 	}
-	return p.install(ctx, voter, plan{rate: 8_000_000, prepare: prepare, act: func(ctx context.Context, r *round) error {
+	return p.install(ctx, voter, plan{rate: 8_000_000, killed: true, prepare: prepare, act: func(ctx context.Context, r *round) error {
 		if err := r.reach(ctx); err != nil {
 			return err
 		}

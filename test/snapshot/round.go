@@ -14,7 +14,10 @@ import (
 // plan is what happens to one install.
 type plan struct {
 	rate    int64 // of the links, in bytes of snapshots a second; 0 is no limit
-	quiet   bool  // nothing else happens: the epoch stays, nobody asks for a vote, no process ends
+	quiet   bool  // nothing happens to the node or its leader: the epoch stays, nobody asks for a vote, no process ends
+	long    bool  // it takes so long that progress must be told
+	killed  bool  // the node itself is killed
+	fails   bool  // it must be told that something failed on the way
 	prepare func(*round)
 	act     func(context.Context, *round) error
 }
@@ -31,6 +34,7 @@ type round struct {
 	size    int64  // of the leader's latest snapshot
 	changes int    // bytes that are changed on the wire
 	tap     *tap
+	told    *told
 	gate    *gate
 	before  quorumState
 }
@@ -58,6 +62,10 @@ func (p *proof) install(ctx context.Context, voter bool, plan plan) (err error) 
 	if plan.prepare != nil {
 		plan.prepare(r)
 	}
+	if r.told, err = listen(ctx, p, r.pod); err != nil {
+		return err
+	}
+	defer r.told.close()
 	began := time.Now()
 	if r.pid, err = p.start(ctx, r.pod); err != nil {
 		return err
@@ -76,6 +84,9 @@ func (p *proof) install(ctx context.Context, voter bool, plan plan) (err error) 
 	}
 	if err := r.same(ctx); err != nil {
 		return fmt.Errorf("the state of %s is not the leader's: %w", r.pod, err)
+	}
+	if err := r.told.check(ctx, r); err != nil {
+		return fmt.Errorf("what is told of the install: %w", err)
 	}
 	p.rounds++
 	return p.Eventually(ctx, 60*time.Second, func(ctx context.Context) error {
@@ -202,7 +213,7 @@ func (r *round) once(ctx context.Context) error {
 	switch {
 	case !s.last.whole():
 		return fmt.Errorf("%d bytes of %d of snapshot %s passed", len(s.last.content), s.last.size, s.last.snapshot)
-	case r.plan.act == nil && installed != 1:
+	case !r.plan.killed && installed != 1:
 		return fmt.Errorf("%s says that it installed %v snapshots, want 1", r.pod, installed)
 	case s.flipped != r.changes:
 		return fmt.Errorf("%d bytes were changed, want %d", s.flipped, r.changes)
