@@ -222,9 +222,9 @@ func (q *quorum) leadershipChanged(l raft.Leadership) bool {
 // start takes up the role that the vote asks for and runs the loops until ctx ends. Nothing may ask the quorum before.
 func (q *quorum) start(ctx context.Context, running *sync.WaitGroup) {
 	q.peers.start(ctx, running)
+	q.do(q.exec.Start)
 	running.Go(func() { q.timerLoop(ctx) })
 	running.Go(func() { q.flushLoop(ctx) })
-	q.do(q.exec.Start)
 }
 
 func (q *quorum) timerLoop(ctx context.Context) {

@@ -120,7 +120,7 @@ func (p *proof) parts(ctx context.Context) error {
 	}{
 		{"a voter, over a link of 3 MB/s", true, plan{rate: 3_000_000, quiet: true}},
 		{"a data node, over a link of 500 kB/s, on which a piece does not come in time", false, plan{rate: 500_000, quiet: true, long: true}},
-		{"a voter, while the operator is killed", true, plan{rate: 1_000_000, quiet: true, prepare: p.noticeSomewhere, act: p.killOperator}},
+		{"a voter, while the operator is killed", true, plan{rate: 1_000_000, quiet: true, act: p.killOperator}},
 		{"a voter, whose leader is killed in mid-transfer", true, plan{prepare: p.stopSomewhere, act: p.killLeader, fails: true}},
 		{"a data node, whose leader is killed in mid-transfer", false, plan{prepare: p.stopSomewhere, act: p.killLeader, fails: true}},
 		{"a voter, for which bytes change on the wire", true, plan{prepare: p.changeBytes, fails: true}},
@@ -157,18 +157,20 @@ func (p *proof) killLeader(ctx context.Context, r *round) error {
 	return nil
 }
 
-// noticeSomewhere tells when a random part of the snapshot is there.
-func (p *proof) noticeSomewhere(r *round) { r.gate = r.tap.await(1+p.random.Int64N(r.size*3/4), false) }
-
-// killOperator kills the operator; another one takes over when its lease has ended.
+// killOperator kills the operator once it has told that the node installs; the next one leads when its lease has ended,
+// and has to tell the rest.
 func (p *proof) killOperator(ctx context.Context, r *round) error {
-	if err := r.reach(ctx); err != nil {
+	if err := r.Eventually(ctx, 20*time.Second, func(context.Context) error { return r.told.begun() }); err != nil {
+		return err
+	}
+	s, err := r.tap.look()
+	if err != nil {
 		return err
 	}
 	if _, err := localkube.Signal(p.Dir, "operator", localkube.Kill); err != nil {
 		return err
 	}
-	p.Say("  the operator killed after %d of about %d bytes", r.gate.at, r.size)
+	p.Say("  the operator killed after %d of about %d bytes", s.bytes, r.size)
 	return nil
 }
 

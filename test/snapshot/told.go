@@ -121,6 +121,18 @@ func (t *told) check(ctx context.Context, r *round) error {
 	return t.condition(r, len(failures))
 }
 
+// begun says whether the condition was True.
+func (t *told) begun() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, c := range t.conditions {
+		if c.Status == metav1.ConditionTrue {
+			return nil
+		}
+	}
+	return errors.New("the condition was not True yet")
+}
+
 // status is what the ReplicaSet's says of the node.
 func (t *told) status(ctx context.Context, r *round, d *download) error {
 	rs, err := r.ReplicaSet(ctx, devcluster.SampleReplicaSet)

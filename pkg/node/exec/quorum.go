@@ -135,7 +135,7 @@ func (q *Quorum) Start(now ident.Instant) error { return q.step(now, raft.Start{
 // Tick does what is due.
 func (q *Quorum) Tick(now ident.Instant) error { return q.step(now, raft.Tick{}) }
 
-// NextDeadline is when a Tick is wanted at the latest. It may be past only before Start.
+// NextDeadline is when a Tick is wanted at the latest; never before Start.
 func (q *Quorum) NextDeadline() ident.Instant {
 	if q.held != nil || q.err != nil {
 		return ident.Never

@@ -47,6 +47,7 @@ type Node struct {
 
 	correlation uint64
 	reported    Leadership
+	started     bool // before, its role is not the one that the saved vote asks for, and no time is due
 	wasVoter    bool
 
 	// Only inside Step.
@@ -126,7 +127,7 @@ func (n *Node) Step(now ident.Instant, ev Event, out *Effects) {
 			n.becomeResigned(n.vote.Epoch, n.preferredSuccessors())
 		}
 	}
-	for out.Fatal == nil && n.poll() {
+	for out.Fatal == nil && n.started && n.poll() {
 	}
 	out.FlushWanted = n.log.EndOffset() > n.flushed
 	n.reportLeadership()
@@ -135,6 +136,7 @@ func (n *Node) Step(now ident.Instant, ev Event, out *Effects) {
 
 // start enters the role that the saved vote asks for (KIP-595, "Leader election and voter states").
 func (n *Node) start() {
+	n.started = true
 	n.electionDeadline = n.now.Add(n.electionTimeout())
 	if s, ok := n.log.LatestSnapshot(); ok {
 		n.raiseHighWatermark(s.End) // only what is committed comes into a snapshot
@@ -217,8 +219,12 @@ func (n *Node) poll() bool {
 	return false
 }
 
-// NextDeadline is when the next Tick is due if nothing else happens; it is later than the last Step.
+// NextDeadline is when the next Tick is due if nothing else happens; it is later than the last Step. Nothing is due
+// before Start.
 func (n *Node) NextDeadline() ident.Instant {
+	if !n.started {
+		return ident.Never
+	}
 	next := ident.Never
 	switch n.role {
 	case Unattached:
