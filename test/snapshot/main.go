@@ -73,15 +73,21 @@ func (p *proof) run(ctx context.Context) (err error) {
 	}
 	p.Say("%d topics with %d configs of %d bytes each", ballastTopics, len(numbered), valueBytes)
 	if !p.onlyKills {
-		if err := p.parts(ctx); err != nil {
+		if err := p.play(ctx, p.parts()); err != nil {
 			return err
 		}
 	}
 	for i := range p.kills {
 		seed := p.seed + uint64(i)
-		p.reseed(seed)
-		if err := p.killInstaller(ctx, i); err != nil {
+		p.Say("kill %d of %d, SEED=%d", i+1, p.kills, seed)
+		if err := p.killInstaller(ctx, seed); err != nil {
 			return fmt.Errorf("kill %d of %d: %w\n  again: make e2e-snapshot SEED=%d KILLS=1 SNAPSHOT_ARGS=-only-kills", i+1, p.kills, err, seed)
+		}
+	}
+	if !p.onlyKills {
+		// Last, since the operator that takes over reads a snapshot, which the leader then keeps for a minute.
+		if err := p.play(ctx, []part{{"a voter, while the operator is killed", true, plan{rate: 1_000_000, quiet: true, act: p.killOperator}}}); err != nil {
+			return err
 		}
 	}
 	p.Say("everybody's state at the end")
@@ -112,20 +118,26 @@ func (p *proof) reseed(seed uint64) {
 	}
 }
 
-func (p *proof) parts(ctx context.Context) error {
-	for _, part := range []struct {
-		name  string
-		voter bool
-		plan  plan
-	}{
+// part is one install, and what is special about it.
+type part struct {
+	name  string
+	voter bool
+	plan  plan
+}
+
+func (p *proof) parts() []part {
+	return []part{
 		{"a voter, over a link of 3 MB/s", true, plan{rate: 3_000_000, quiet: true}},
 		{"a data node, over a link of 500 kB/s, on which a piece does not come in time", false, plan{rate: 500_000, quiet: true, long: true}},
-		{"a voter, while the operator is killed", true, plan{rate: 1_000_000, quiet: true, act: p.killOperator}},
 		{"a voter, whose leader is killed in mid-transfer", true, plan{prepare: p.stopSomewhere, act: p.killLeader, fails: true}},
 		{"a data node, whose leader is killed in mid-transfer", false, plan{prepare: p.stopSomewhere, act: p.killLeader, fails: true}},
 		{"a voter, for which bytes change on the wire", true, plan{prepare: p.changeBytes, fails: true}},
 		{"a data node, for which bytes change on the wire", false, plan{prepare: p.changeBytes, fails: true}},
-	} {
+	}
+}
+
+func (p *proof) play(ctx context.Context, parts []part) error {
+	for _, part := range parts {
 		p.Say("%s", part.name)
 		if err := p.install(ctx, part.voter, part.plan); err != nil {
 			return fmt.Errorf("%s: %w", part.name, err)
@@ -182,9 +194,9 @@ func (p *proof) changeBytes(r *round) {
 
 // killInstaller kills the installing node at a random byte: with the transfer stopped there, or as it goes on; or within
 // some ten milliseconds of its end.
-func (p *proof) killInstaller(ctx context.Context, i int) error {
-	voter, share, shut := i%2 == 0, p.random.Float64()*1.2, p.random.IntN(2) == 0
-	p.Say("kill %d of %d, SEED=%d", i+1, p.kills, p.seed+uint64(i))
+func (p *proof) killInstaller(ctx context.Context, seed uint64) error {
+	p.reseed(seed)
+	voter, share, shut := seed%2 == 0, p.random.Float64()*1.2, p.random.IntN(2) == 0
 	late := time.Duration(max(0, share-1) * 5 * float64(40*time.Millisecond))
 	prepare := func(r *round) {
 		if share < 1 {
