@@ -112,6 +112,7 @@ func runCommand() *cobra.Command {
 	s.StringVar(&f.AdvertisedExternal, "advertised-external", "", "host:port that clients are told")
 	s.StringVar(&f.Rack, "rack", "", "failure domain of this node")
 	s.StringVar(&f.FormatPermitFile, "format-permit-file", "", "file that holds the directory id while an empty volume may be formatted")
+	s.BoolVar(&f.AwaitWithdrawal, "await-permit-withdrawal", false, "a voter takes part only when the permit to format its volume is withdrawn: else it could lose the volume unnoticed and vote a second time")
 	s.StringVar(&f.TerminationLog, "termination-log", "", "file that receives one line when the volume is refused")
 	s.IntVar(&f.RecoveryThreads, "recovery-threads", 2, "how many logs are opened, and after an unclean stop recovered, at a time")
 	s.DurationVar(&f.ScrubInterval, "scrub-interval", 24*time.Hour, "how long one check of the checksums of all that is stored takes; the next begins then (0: never)")

@@ -426,11 +426,11 @@ func TestCombinedNodesVoteAndHoldData(t *testing.T) {
 // quorumLeader asks a voter who leads.
 func (c *testCluster) quorumLeader(id ident.NodeID) ident.NodeID {
 	c.t.Helper()
-	return ident.NodeID(c.describeQuorum(id).LeaderID)
+	return ident.NodeID(c.describeQuorum(id).Topics[0].Partitions[0].LeaderID)
 }
 
 // describeQuorum asks a voter; only the leader names the others.
-func (c *testCluster) describeQuorum(id ident.NodeID) kmsg.DescribeQuorumResponseTopicPartition {
+func (c *testCluster) describeQuorum(id ident.NodeID) *kmsg.DescribeQuorumResponse {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), testscale.Duration(10*time.Second))
 	defer cancel()
@@ -448,5 +448,5 @@ func (c *testCluster) describeQuorum(id ident.NodeID) kmsg.DescribeQuorumRespons
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	return resp.(*kmsg.DescribeQuorumResponse).Topics[0].Partitions[0]
+	return resp.(*kmsg.DescribeQuorumResponse)
 }

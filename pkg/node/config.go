@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
@@ -38,7 +39,10 @@ type Config struct {
 
 	Rack             string
 	FormatPermitFile string
-	TerminationLog   string
+	// AwaitWithdrawal holds a voter back until its permit to format is withdrawn, so that it can't lose its volume
+	// unnoticed once it has voted. Whoever gives permits has to withdraw them when the node has told of its directory.
+	AwaitWithdrawal bool
+	TerminationLog  string
 	// RecoveryThreads is how many logs are opened at a time (num.recovery.threads.per.data.dir); 0 is 1.
 	RecoveryThreads int
 	// ScrubInterval is how long one check of the checksums of all sealed segments takes, and when the next begins; 0 is
@@ -62,8 +66,8 @@ type Config struct {
 type SharedConfig struct {
 	// ClusterID is the cluster's uuid, 22 characters.
 	ClusterID ident.UUID `json:"clusterId"`
-	// Voters is the first voter set. Only the formatting of an empty volume reads the directory ids; after that
-	// the set stands in the metadata log, and this list serves to find it.
+	// Voters are the first voter set and those that joined later. Only the formatting of an empty volume reads the
+	// directory ids; after that the set stands in the metadata log, and this list serves to find it.
 	Voters []VoterConfig `json:"voters"`
 	// Defaults hold for topics that do not say otherwise.
 	Defaults Defaults `json:"defaults"`
@@ -102,12 +106,14 @@ func (s Snapshots) withDefaults() Snapshots {
 	return s
 }
 
-// VoterConfig is one voter of the first voter set.
+// VoterConfig is a voter.
 type VoterConfig struct {
 	ID          ident.NodeID `json:"id"`
 	DirectoryID ident.UUID   `json:"directoryId"`
 	Host        string       `json:"host"`
 	Port        int          `json:"port"`
+	// Joins says that it is not one of the first voter set: it is made a voter by being added to the quorum (KIP-853).
+	Joins bool `json:"joins,omitempty"`
 }
 
 // Address is host:port of the voter's CONTROLLER listener.
@@ -269,6 +275,9 @@ func (c *Config) Validate() error {
 	}
 	if len(c.Shared.Voters) == 0 {
 		bad("--config: voters is empty; a node finds its quorum through it")
+	}
+	if c.Voter && !slices.ContainsFunc(c.Shared.Voters, func(v VoterConfig) bool { return v.ID != c.NodeID || !v.Joins }) {
+		bad("--config: voters names nobody but this node, which joins; it needs a voter to join")
 	}
 	seen := map[ident.NodeID]bool{}
 	for i, v := range c.Shared.Voters {

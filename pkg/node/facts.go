@@ -19,14 +19,29 @@ type factStream struct {
 	// onAcknowledged is told up to which number the reader has written down what it read, nil where nobody asks.
 	onAcknowledged func(upTo int64) error
 
-	mu    sync.Mutex
-	facts []nodefact.Fact
-	next  int64
-	grown chan struct{}
+	mu        sync.Mutex
+	directory ident.UUID
+	facts     []nodefact.Fact
+	next      int64
+	grown     chan struct{}
 }
 
 func newFactStream(incarnation ident.UUID) *factStream {
 	return &factStream{incarnation: incarnation, next: 1, grown: make(chan struct{})}
+}
+
+// opened notes the directory that this node has: it is formatted, durably.
+func (s *factStream) opened(directory ident.UUID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.directory = directory
+	s.wake()
+}
+
+// wake wakes all who wait. The mutex is held.
+func (s *factStream) wake() {
+	close(s.grown)
+	s.grown = make(chan struct{})
 }
 
 // add numbers the fact, which it returns, and wakes all who wait.
@@ -42,8 +57,7 @@ func (s *factStream) add(f nodefact.Fact) int64 {
 		}
 	}
 	s.facts = append(s.facts, f)
-	close(s.grown)
-	s.grown = make(chan struct{})
+	s.wake()
 	return f.Seq
 }
 
@@ -91,7 +105,7 @@ func (s *factStream) after(ctx context.Context, seq int64) nodefact.Page {
 			seq = 0
 		}
 		grown := s.grown
-		page := nodefact.Page{Incarnation: s.incarnation, Facts: []nodefact.Fact{}}
+		page := nodefact.Page{Incarnation: s.incarnation, DirectoryID: s.directory, Facts: []nodefact.Fact{}}
 		for i := range s.facts {
 			if s.facts[i].Seq > seq {
 				page.Facts = append(page.Facts, s.facts[i:]...)

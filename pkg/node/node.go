@@ -68,10 +68,6 @@ func newNode(cfg Config, logger *slog.Logger, fsys vfs.FS, backoff *probeBackoff
 // open makes everything; nothing runs yet.
 func (n *Node) open() error {
 	var err error
-	if n.hosts, err = wire.OpenHostTable(n.cfg.HostsFile); err != nil {
-		return fmt.Errorf("--hosts-file: %w", err)
-	}
-	n.applyHostTable()
 	n.dialer = &wire.Dialer{
 		Hosts: n.hosts, Timeout: n.cfg.Timing.RequestTimeout, ClientID: fmt.Sprintf("highwater-node-%d", n.cfg.NodeID),
 		SoftwareName: "highwater-node", SoftwareVersion: softwareVersion(),

@@ -3,8 +3,6 @@ package node
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io/fs"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -14,7 +12,6 @@ import (
 
 	"github.com/highwater-io/highwater/pkg/ident"
 	"github.com/highwater-io/highwater/pkg/log"
-	"github.com/highwater-io/highwater/pkg/metadata"
 	"github.com/highwater-io/highwater/pkg/node/exec"
 	"github.com/highwater-io/highwater/pkg/quorum/raft"
 	"github.com/highwater-io/highwater/pkg/quorum/raft/rpc"
@@ -42,18 +39,20 @@ type quorum struct {
 	flushKick      chan struct{}
 }
 
-// openQuorum opens the metadata log, formatting that of a first voter when the permit allows it.
+func (n *Node) metadataLogDir() string {
+	return filepath.Join(n.cfg.MetadataDir, log.DirName(ident.MetadataTopic, 0))
+}
+
+func (n *Node) self() raft.ReplicaKey {
+	return raft.ReplicaKey{ID: n.cfg.NodeID, DirectoryID: n.cfg.DirectoryID}
+}
+
+// openQuorum opens the metadata log.
 func openQuorum(n *Node) (*quorum, error) {
-	dir := filepath.Join(n.cfg.MetadataDir, log.DirName(ident.MetadataTopic, 0))
+	dir, self := n.metadataLogDir(), n.self()
 	voters, err := configuredVoters(n.cfg.Shared.Voters)
 	if err != nil {
 		return nil, err
-	}
-	self := raft.ReplicaKey{ID: n.cfg.NodeID, DirectoryID: n.cfg.DirectoryID}
-	if n.cfg.Voter && voters.Has(self) {
-		if err := formatVoter(n, dir, voters); err != nil {
-			return nil, err
-		}
 	}
 	config := raft.Config{Self: self, ClusterID: n.cfg.Shared.ClusterID.String(), Bootstrap: voters, Seed: uint64(n.incarnation[0])<<32 | uint64(uint32(n.cfg.NodeID))}
 	if n.cfg.Voter {
@@ -88,7 +87,7 @@ func controllerEndpoint(address string) (raft.Endpoint, error) {
 	return raft.Endpoint{Name: string(wire.Controller), Host: host, Port: port}, err
 }
 
-// configuredVoters is the first voter set, as the configuration names it.
+// configuredVoters are the voters that the configuration names.
 func configuredVoters(configured []VoterConfig) (raft.VoterSet, error) {
 	voters := make([]raft.Voter, 0, len(configured))
 	for _, v := range configured {
@@ -98,27 +97,6 @@ func configuredVoters(configured []VoterConfig) (raft.VoterSet, error) {
 		})
 	}
 	return raft.NewVoterSet(voters...)
-}
-
-// formatVoter writes the 0-0 checkpoint of a first voter. It needs the permit: a voter whose metadata directory was
-// emptied has forgotten whom it voted for.
-func formatVoter(n *Node, dir string, voters raft.VoterSet) error {
-	checkpoint := filepath.Join(dir, metadata.BootstrapID.FileName())
-	if _, err := n.metadataDir.Stat(checkpoint); err == nil {
-		return nil
-	} else if !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	permitted, err := formatPermit(n.cfg.FormatPermitFile)
-	if err == nil && permitted != n.cfg.DirectoryID {
-		err = errors.New("no permit to format it")
-	}
-	if err != nil {
-		lost := &VolumeError{VolumeLost, fmt.Sprintf("the metadata directory %s is gone: %v; this voter must be removed and join again under a new directory id", dir, err)}
-		reportVolume(n.cfg.TerminationLog, lost)
-		return lost
-	}
-	return exec.FormatQuorum(n.metadataDir, dir, voters, time.Now().UnixMilli())
 }
 
 // do calls f under the mutex and acts on what it brought about once the mutex is free.

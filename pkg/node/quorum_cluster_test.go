@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -13,14 +12,10 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/highwater-io/highwater/internal/testscale"
 	"github.com/highwater-io/highwater/pkg/ident"
 	"github.com/highwater-io/highwater/pkg/nodefact"
-	"github.com/highwater-io/highwater/pkg/quorum/raft"
-	"github.com/highwater-io/highwater/pkg/quorum/raft/rpc"
-	"github.com/highwater-io/highwater/pkg/wire"
 )
 
 // metric reads one of a node's metrics, by what it serves.
@@ -183,114 +178,6 @@ func (c *testCluster) installTold(id ident.NodeID) ident.UUID {
 		return nil
 	})
 	return install
-}
-
-// changeVoters asks a voter for a change of the voters.
-func (c *testCluster) changeVoters(id ident.NodeID, m raft.Message) error {
-	ctx, cancel := context.WithTimeout(context.Background(), testscale.Duration(10*time.Second))
-	defer cancel()
-	conn, err := (&wire.Dialer{}).Dial(ctx, c.nodes[id].config.AdvertisedController)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	resp, err := conn.Request(ctx, rpc.ToRequest(m))
-	if err != nil {
-		return err
-	}
-	answer, err := rpc.FromResponse(resp)
-	if err != nil {
-		return err
-	}
-	if r := answer.(*raft.ChangeVotersResponse); r.Code != raft.None {
-		return fmt.Errorf("%w: %s", kerr.ErrorForCode(int16(r.Code)), r.Message)
-	}
-	return nil
-}
-
-func TestVoterIsAddedAndTheLeaderRemoved(t *testing.T) {
-	c := newCluster(t, 3, 1)
-	c.waitReady(1000, 1001, 1002, 0)
-	c.createTopic("before", 1, 1, nil)
-	// A fourth one follows first, like any node that is not a voter.
-	config := c.baseConfig(1003)
-	first := c.shared.Voters
-	c.vote(&config)
-	c.shared.Voters = first
-	config.Shared = c.shared
-	c.add(config)
-	c.start(1003)
-	host, port, err := splitAddress(config.AdvertisedController)
-	if err != nil {
-		t.Fatal(err)
-	}
-	voter := raft.Voter{
-		Key:       raft.ReplicaKey{ID: 1003, DirectoryID: config.DirectoryID},
-		Endpoints: []raft.Endpoint{{Name: string(wire.Controller), Host: host, Port: port}},
-	}
-	leader := c.quorumLeader(1000)
-	c.eventually("the new voter is taken", func() error {
-		return c.changeVoters(leader, &raft.AddVoterRequest{ClusterID: c.shared.ClusterID.String(), Voter: voter})
-	})
-	if err := c.changeVoters(leader, &raft.AddVoterRequest{Voter: voter}); !errors.Is(err, kerr.DuplicateVoter) {
-		t.Fatalf("added twice: %v", err)
-	}
-	old := raft.ReplicaKey{ID: leader, DirectoryID: c.nodes[leader].config.DirectoryID}
-	if err := c.changeVoters(leader, &raft.RemoveVoterRequest{Voter: old}); err != nil {
-		t.Fatal(err)
-	}
-	c.eventually("the three that are left have a leader", func() error {
-		if now := c.quorumLeader(1003); now == leader || now < 1000 {
-			return fmt.Errorf("leader is %d", now)
-		}
-		return nil
-	})
-	// The process of the removed one goes on, and starts again: it follows, and stays out until somebody asks for it
-	// (KAFKA-19850).
-	for range 2 {
-		end, err := c.metric(1003, "highwater_metadata_high_watermark")
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.eventually("the removed voter follows", func() error {
-			got, err := c.metric(leader, "highwater_metadata_high_watermark")
-			if err == nil && got < end+4 {
-				err = fmt.Errorf("it knows all below %v to be committed, others below %v", got, end)
-			}
-			return err
-		})
-		c.eventually("the leader describes three voters", func() error {
-			voters := c.describeQuorum(c.quorumLeader(1003)).CurrentVoters
-			for _, v := range voters {
-				if ident.NodeID(v.ReplicaID) == leader {
-					t.Fatalf("voters %+v, %d was removed", voters, leader)
-				}
-			}
-			if len(voters) != 3 {
-				return fmt.Errorf("voters %+v", voters)
-			}
-			return nil
-		})
-		if err := c.stop(leader); err != nil {
-			t.Fatal(err)
-		}
-		c.start(leader)
-		c.waitReady(leader)
-	}
-	if err := c.stop(leader); err != nil {
-		t.Fatal(err)
-	}
-	c.createTopic("after", 1, 1, nil)
-	// Two of the three are enough, whichever: the old voter counts no more.
-	for id := range c.nodes {
-		if id >= 1000 && id != leader && id != 1003 {
-			if err := c.stop(id); err != nil {
-				t.Fatal(err)
-			}
-			break
-		}
-	}
-	c.createTopic("later", 1, 1, nil)
 }
 
 // KAFKA-17751, KAFKA-19605: an idle quorum's loops turn some tens of times a second, in each role, however long it

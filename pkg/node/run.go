@@ -10,6 +10,7 @@ import (
 
 	"github.com/highwater-io/highwater/pkg/log"
 	"github.com/highwater-io/highwater/pkg/vfs"
+	"github.com/highwater-io/highwater/pkg/wire"
 )
 
 // errComeBack ends a node that another one in the same process follows: its data directory can be used again.
@@ -57,6 +58,11 @@ func runOn(ctx context.Context, cfg Config, logger *slog.Logger, disk vfs.FS) er
 
 // run is one life of the node.
 func (n *Node) run(ctx context.Context) error {
+	var err error
+	if n.hosts, err = wire.OpenHostTable(n.cfg.HostsFile); err != nil {
+		return fmt.Errorf("--hosts-file: %w", err)
+	}
+	n.applyHostTable()
 	unlock, err := n.openVolumes()
 	if err != nil {
 		var volume *VolumeError
@@ -66,6 +72,17 @@ func (n *Node) run(ctx context.Context) error {
 		return err
 	}
 	defer unlock()
+	if n.cfg.Voter && n.metadataDir.offline() == nil {
+		if err := n.formatVoter(); err != nil {
+			return err
+		}
+	}
+	n.facts.opened(n.cfg.DirectoryID)
+	if n.cfg.Voter && n.cfg.AwaitWithdrawal {
+		if withdrawn, err := n.awaitWithdrawal(ctx); !withdrawn {
+			return err
+		}
+	}
 	if err := n.open(); err != nil {
 		return errors.Join(err, n.close())
 	}

@@ -121,5 +121,7 @@ type Fact struct {
 // one's number begins anew.
 type Page struct {
 	Incarnation ident.UUID `json:"incarnation"`
+	// DirectoryID is that of the volume which the node has formatted or opened; zero before that.
+	DirectoryID ident.UUID `json:"directoryId"`
 	Facts       []Fact     `json:"facts"`
 }

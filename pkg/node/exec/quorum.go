@@ -20,8 +20,9 @@ type QuorumConfig struct {
 	Dir  string
 	Raft raft.Config
 	Log  log.Config
-	// Voters are whom an observer asks first. A voter has them in its 0-0 checkpoint (FormatQuorum), which comes
-	// first where it is there.
+	// Voters are whom a node asks first that knows of no voters yet: an observer, or one that joins. One of the first
+	// voters has them in its 0-0 checkpoint (FormatQuorum). They never make this node itself a voter; only a checkpoint
+	// or the log does.
 	Voters raft.VoterSet
 	// ChoresApart leaves the log's chores to the caller (BeginChores); else EndFlush does them.
 	ChoresApart bool
@@ -110,11 +111,12 @@ func (q *Quorum) load(recovery *log.Recovery) error {
 		vote.Voted = raft.Nobody
 	}
 	bootstrap, err := readBootstrap(q.cfg.FS, q.cfg.Dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		bootstrap, err = q.cfg.Voters, nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
+	}
+	if len(bootstrap) == 0 {
+		self := q.cfg.Raft.Self.ID
+		bootstrap = slices.DeleteFunc(slices.Clone(q.cfg.Voters), func(v raft.Voter) bool { return v.Key.ID == self })
 	}
 	voters, err := votersOf(q.log)
 	if err != nil {

@@ -455,3 +455,37 @@ func TestSnapshotsOfKafkaAreNotSilentlyPassedOver(t *testing.T) {
 		t.Fatalf("quorum-state: %v", err)
 	}
 }
+
+// Whatever the configuration names, a node whose log and checkpoint make it no voter is none: it gives no vote that it
+// might forget, and never stands.
+func TestJoinerIsNoVoterUntilTheLogSaysSo(t *testing.T) {
+	fsys := vfs.NewMem()
+	for range 2 {
+		if err := exec.FormatJoiner(fsys, metadataDir, 77); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cfg := quorumConfig(fsys, 1)
+	cfg.Voters = quorumVoters(t, 1, 2, 3)
+	if !cfg.Voters.Has(cfg.Raft.Self) {
+		t.Fatal("the configuration does not name it")
+	}
+	q, _, err := exec.OpenQuorum(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if q.Core().IsVoter() {
+		t.Fatalf("voters %v", q.Core().Voters().Keys())
+	}
+	if err := q.Start(0); err != nil {
+		t.Fatal(err)
+	}
+	for now := ident.Instant(0); now < ident.Instant(time.Minute); now = q.NextDeadline() {
+		if err := q.Tick(now); err != nil {
+			t.Fatal(err)
+		}
+		if q.Core().Role() != raft.Unattached || q.Core().Epoch() != 0 {
+			t.Fatalf("at %v it is %s in epoch %d", now, q.Core().Role(), q.Core().Epoch())
+		}
+	}
+}

@@ -56,6 +56,21 @@ func FormatQuorum(fsys vfs.FS, dir string, voters raft.VoterSet, wallMillis int6
 	if len(voters) == 0 {
 		return errors.New("format the metadata log: no voters")
 	}
+	return format(fsys, dir, voters, wallMillis)
+}
+
+// FormatJoiner prepares the directory of the metadata log of a voter that is to be added to a quorum: a 0-0 checkpoint
+// without voters. Until the log that it fetches says so it is a voter for nobody, itself included, so it neither votes
+// nor stands. A directory that has a 0-0 checkpoint already is left alone.
+func FormatJoiner(fsys vfs.FS, dir string, wallMillis int64) error {
+	_, err := readBootstrap(fsys, dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return format(fsys, dir, nil, wallMillis)
+	}
+	return err
+}
+
+func format(fsys vfs.FS, dir string, voters raft.VoterSet, wallMillis int64) error {
 	have, err := readBootstrap(fsys, dir)
 	switch {
 	case err == nil && equalVoters(have, voters):
@@ -65,10 +80,12 @@ func FormatQuorum(fsys vfs.FS, dir string, voters raft.VoterSet, wallMillis int6
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
-	record := votersRecord(voters)
-	data := metadata.AppendBootstrap(nil, nil, metadata.SnapshotHeader{
-		LastContainedLogTimestamp: wallMillis, KRaftVersion: kraftVersion, Voters: &record,
-	})
+	header := metadata.SnapshotHeader{LastContainedLogTimestamp: wallMillis, KRaftVersion: kraftVersion}
+	if len(voters) > 0 {
+		record := votersRecord(voters)
+		header.Voters = &record
+	}
+	data := metadata.AppendBootstrap(nil, nil, header)
 	if err := makeDir(fsys, filepath.Clean(dir)); err != nil {
 		return err
 	}
@@ -94,7 +111,8 @@ func equalVoters(a, b raft.VoterSet) bool {
 	return string(votersRecord(a).Encode()) == string(votersRecord(b).Encode())
 }
 
-// readBootstrap returns the voters of the 0-0 checkpoint. fs.ErrNotExist says that there is none.
+// readBootstrap returns the voters of the 0-0 checkpoint, none when it is a joiner's. fs.ErrNotExist says that there is
+// no checkpoint.
 func readBootstrap(fsys vfs.FS, dir string) (raft.VoterSet, error) {
 	name := filepath.Join(dir, metadata.BootstrapID.FileName())
 	data, err := vfs.ReadFile(fsys, name)
@@ -104,6 +122,9 @@ func readBootstrap(fsys vfs.FS, dir string) (raft.VoterSet, error) {
 	_, header, err := metadata.ReadSnapshot(data, metadata.BootstrapID)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	if header.Voters == nil && header.KRaftVersion >= kraftVersion {
+		return nil, nil
 	}
 	if header.Voters == nil {
 		return nil, fmt.Errorf("%s has no voters: a static quorum (kraft.version 0) is not supported", name)
