@@ -84,7 +84,7 @@ func (f *fixture) start(ctx context.Context, change func(*hwv1alpha1.ReplicaSet)
 func (f *fixture) register(ctx context.Context, rs *hwv1alpha1.ReplicaSet) {
 	GinkgoHelper()
 	directories := map[ident.NodeID]ident.UUID{}
-	var voters []cluster.VoterState
+	var voters []cluster.ReplicaState
 	for _, node := range specs.Nodes(rs) {
 		directory, err := ident.ParseUUID(f.claim(ctx, node.ID).Annotations[specs.AnnotationDirectoryID])
 		Expect(err).NotTo(HaveOccurred())
@@ -92,7 +92,7 @@ func (f *fixture) register(ctx context.Context, rs *hwv1alpha1.ReplicaSet) {
 			directories[ident.NodeID(node.ID)] = directory
 		}
 		if node.Role.Votes() {
-			voters = append(voters, cluster.VoterState{ID: ident.NodeID(node.ID), DirectoryID: directory, LogEndOffset: 5})
+			voters = append(voters, cluster.ReplicaState{Voter: cluster.Voter{ID: ident.NodeID(node.ID), DirectoryID: directory}, LogEndOffset: 5})
 		}
 	}
 	f.cluster.SetVoters(voters...)

@@ -105,10 +105,10 @@ var _ = Describe("A ReplicaSet", func() {
 		rs := f.set(nil)
 		Expect(api.Create(ctx, rs)).To(Succeed())
 		f.eventuallyPods(ctx, specs.Nodes(rs))
-		voters := func(logEndOffset int64) []cluster.VoterState {
-			var all []cluster.VoterState
+		voters := func(logEndOffset int64) []cluster.ReplicaState {
+			var all []cluster.ReplicaState
 			for _, id := range []int32{1000, 1001, 1002} {
-				all = append(all, cluster.VoterState{ID: ident.NodeID(id), DirectoryID: directoryOf(f.claim(ctx, id)), LogEndOffset: logEndOffset})
+				all = append(all, cluster.ReplicaState{Voter: cluster.Voter{ID: ident.NodeID(id), DirectoryID: directoryOf(f.claim(ctx, id))}, LogEndOffset: logEndOffset})
 			}
 			return all
 		}
@@ -203,7 +203,7 @@ var _ = Describe("A ReplicaSet", func() {
 	It("takes no claim and no pod that is not its own", func(ctx SpecContext) {
 		rs := f.set(nil)
 		foreign := specs.Claim(f.set(func(rs *hwv1alpha1.ReplicaSet) { rs.UID = "another" }),
-			specs.Node{ID: 0, Role: hwv1alpha1.RoleData}, specs.ClusterID("another"), specs.ClusterID("directory"))
+			specs.Node{ID: 0, Role: hwv1alpha1.RoleData}, specs.ClusterID("another"), specs.ClusterID("directory"), 0)
 		Expect(api.Create(ctx, foreign)).To(Succeed())
 		Expect(api.Create(ctx, rs)).To(Succeed())
 		condition := f.eventuallySet(ctx, hwv1alpha1.ReplicaSetReady, metav1.ConditionFalse, hwv1alpha1.ReasonVolumeIdentityMismatch)

@@ -123,6 +123,12 @@ const (
 	ReasonCreating = "Creating"
 	// ReasonScaleDownBlocked: nodes that the spec no longer wants still hold replicas.
 	ReasonScaleDownBlocked = "ScaleDownBlocked"
+	// ReasonVotersChanging: the voters of the metadata quorum are being changed to what the spec says, one at a time.
+	ReasonVotersChanging = "VotersChanging"
+	// ReasonVoterCatchingUp: a node that is to vote does not have all of the metadata log yet.
+	ReasonVoterCatchingUp = "VoterCatchingUp"
+	// ReasonVoterChangeBlocked: a change of the voters would leave the quorum without a majority that is caught up.
+	ReasonVoterChangeBlocked = "VoterChangeBlocked"
 	// ReasonVolumesGrowing: volumes are becoming as large as the spec says.
 	ReasonVolumesGrowing = "VolumesGrowing"
 	// ReasonVolumeExpansionRefused: Kubernetes does not let volumes grow as the spec says; they stay as large as they are.
@@ -229,6 +235,9 @@ var ConditionTable = []ConditionRow{
 	{KindReplicaSet, ReplicaSetProgressing, no, ReasonNamespaceTerminating},
 	{KindReplicaSet, ReplicaSetProgressing, yes, ReasonCreating},
 	{KindReplicaSet, ReplicaSetProgressing, yes, ReasonScaleDownBlocked},
+	{KindReplicaSet, ReplicaSetProgressing, yes, ReasonVotersChanging},
+	{KindReplicaSet, ReplicaSetProgressing, yes, ReasonVoterCatchingUp},
+	{KindReplicaSet, ReplicaSetProgressing, yes, ReasonVoterChangeBlocked},
 	{KindReplicaSet, ReplicaSetProgressing, yes, ReasonVolumeExpansionRefused},
 	{KindReplicaSet, ReplicaSetProgressing, yes, ReasonVolumesGrowing},
 	{KindReplicaSet, ReplicaSetProgressing, yes, ReasonPodsOutdated},

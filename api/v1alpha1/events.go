@@ -34,6 +34,15 @@ const (
 	EventQuorumLeaderChanged = "QuorumLeaderChanged"
 	// EventQuorumLeaderLost (ReplicaSet, Warning): no voter leads the metadata quorum.
 	EventQuorumLeaderLost = "QuorumLeaderLost"
+	// EventVoterAdded (ReplicaSet, Normal): the metadata quorum has another voter.
+	EventVoterAdded = "VoterAdded"
+	// EventVoterRemoved (ReplicaSet, Normal): a voter was taken out of the metadata quorum.
+	EventVoterRemoved = "VoterRemoved"
+	// EventVoterReplaced (ReplicaSet, Warning): a voter whose volume is gone gets a new one, and votes again once it has
+	// caught up.
+	EventVoterReplaced = "VoterReplaced"
+	// EventNodeRetired (ReplicaSet, Normal): the pod of a node that the spec no longer wants was deleted.
+	EventNodeRetired = "NodeRetired"
 	// EventNodeFenced (ReplicaSet, Warning): the controller lost a node's heartbeats.
 	EventNodeFenced = "NodeFenced"
 	// EventNodeUnfenced (ReplicaSet, Normal): a node serves, for the first time or again.

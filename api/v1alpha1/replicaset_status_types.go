@@ -175,11 +175,18 @@ type QuorumStatus struct {
 	// +required
 	Epoch int32 `json:"epoch"`
 
-	// voters are the ids of the voters.
+	// voters are the ids of the voters, as the newest committed voter set has them.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
 	Voters []int32 `json:"voters,omitempty"`
+
+	// observers are the ids of the nodes that are to vote, or have voted, and are not in the voter set: they follow the
+	// metadata log without a vote.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=32
+	Observers []int32 `json:"observers,omitempty"`
 }
 
 // ListenerStatus is where clients connect.

@@ -62,13 +62,13 @@ const (
 // +kubebuilder:validation:XValidation:rule="has(self.storage) ? quantity(string(self.storage.size)).compareTo(has(oldSelf.storage) ? quantity(string(oldSelf.storage.size)) : quantity('1Gi')) >= 0 : !has(oldSelf.storage)",message="quorum.storage.size can't be made smaller (unset, it is 1Gi): a volume only grows"
 // +kubebuilder:validation:XValidation:rule="self.?storage.storageClassName == oldSelf.?storage.storageClassName",message="quorum.storage.storageClassName is immutable"
 type QuorumSpec struct {
-	// voters is the number of voters: odd, since one more than an odd number survives no further loss. It can't be
-	// changed once the ReplicaSet exists.
+	// voters is the number of voters: odd, since one more than an odd number survives no further loss. When it is
+	// changed, voters are added to the running quorum, each once it has caught up, or taken out of it, the one that
+	// leads last, one at a time.
 	// +required
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=9
 	// +kubebuilder:validation:XValidation:rule="self % 2 == 1",message="quorum.voters must be odd"
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="quorum.voters can't be changed: changing the voters of a running quorum is not supported by this version"
 	Voters int32 `json:"voters"`
 
 	// mode says which pods vote. Immutable.

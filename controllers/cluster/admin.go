@@ -27,11 +27,18 @@ type NewTopic struct {
 	Configs           map[string]string
 }
 
-// VoterState is a voter as the quorum's leader sees it.
-type VoterState struct {
-	ID           ident.NodeID
-	DirectoryID  ident.UUID
+// ReplicaState is a voter or an observer of the metadata log as the quorum's leader sees it.
+type ReplicaState struct {
+	Voter
 	LogEndOffset int64
+	// Lag is how long ago it last had all of the log, by the leader's clock; negative when it never had.
+	Lag time.Duration
+}
+
+// QuorumState is the metadata quorum as its leader sees it. The voter set may not be committed yet.
+type QuorumState struct {
+	Leader            ident.NodeID
+	Voters, Observers []ReplicaState
 }
 
 // Admin changes a cluster. Every call is bounded by AdminTimeout and safe to repeat. Its errors are RefusedError when
@@ -45,8 +52,14 @@ type Admin interface {
 	AlterTopicConfig(ctx context.Context, topic string, set map[string]string, remove []string) error
 	// DeleteTopic deletes a topic by id. That it is gone already is no error.
 	DeleteTopic(ctx context.Context, id ident.UUID) error
-	// Voters describes the voters of the metadata quorum.
-	Voters(ctx context.Context) ([]VoterState, error)
+	// Quorum describes the metadata quorum.
+	Quorum(ctx context.Context) (QuorumState, error)
+	// AddVoter makes a node that follows the metadata log a voter; address is host:port of its CONTROLLER listener. That
+	// it is one already, with this directory, is no error. A node that is not caught up or not reachable is an error
+	// that another attempt may do away with.
+	AddVoter(ctx context.Context, voter Voter, address string) error
+	// RemoveVoter takes a voter out of the set. That it is none is no error.
+	RemoveVoter(ctx context.Context, voter Voter) error
 }
 
 // RefusedError is a refusal by the controller.
@@ -211,35 +224,6 @@ func (a controllerAdmin) DeleteTopic(ctx context.Context, id ident.UUID) error {
 		}
 	}
 	return fmt.Errorf("delete topic %s: the answer does not speak of it", id)
-}
-
-func (a controllerAdmin) Voters(ctx context.Context) ([]VoterState, error) {
-	request := kmsg.NewPtrDescribeQuorumRequest()
-	topic := kmsg.NewDescribeQuorumRequestTopic()
-	topic.Topic = ident.MetadataTopic
-	topic.Partitions = append(topic.Partitions, kmsg.NewDescribeQuorumRequestTopicPartition())
-	request.Topics = append(request.Topics, topic)
-	response, err := ask[*kmsg.DescribeQuorumResponse](ctx, a, request)
-	if err != nil {
-		return nil, err
-	}
-	if err := kerr.ErrorForCode(response.ErrorCode); err != nil {
-		return nil, fmt.Errorf("describe the quorum: %w", err)
-	}
-	if len(response.Topics) != 1 || len(response.Topics[0].Partitions) != 1 {
-		return nil, errors.New("describe the quorum: the answer is not about one partition")
-	}
-	partition := response.Topics[0].Partitions[0]
-	if err := kerr.ErrorForCode(partition.ErrorCode); err != nil {
-		return nil, fmt.Errorf("describe the quorum: %w", err)
-	}
-	voters := make([]VoterState, 0, len(partition.CurrentVoters))
-	for _, v := range partition.CurrentVoters {
-		voters = append(voters, VoterState{
-			ID: ident.NodeID(v.ReplicaID), DirectoryID: ident.UUID(v.ReplicaDirectoryID), LogEndOffset: v.LogEndOffset,
-		})
-	}
-	return voters, nil
 }
 
 func wrap(err error, doing, topic string) error {

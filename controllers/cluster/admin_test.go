@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -106,14 +107,88 @@ func TestVotersAreReadWithTheirDirectories(t *testing.T) {
 		response := kmsg.NewPtrDescribeQuorumResponse()
 		topic, partition, voter := kmsg.NewDescribeQuorumResponseTopic(), kmsg.NewDescribeQuorumResponseTopicPartition(), kmsg.NewDescribeQuorumResponseTopicPartitionReplicaState()
 		voter.ReplicaID, voter.ReplicaDirectoryID, voter.LogEndOffset = 1000, [16]byte{9}, 17
+		voter.LastFetchTimestamp, voter.LastCaughtUpTimestamp = 5000, 5000
+		observer := voter
+		observer.ReplicaID, observer.LastFetchTimestamp, observer.LastCaughtUpTimestamp = 1001, 4900, 3000
+		never := voter
+		never.ReplicaID, never.LastFetchTimestamp, never.LastCaughtUpTimestamp = 2, 4900, -1
+		partition.LeaderID = 1000
 		partition.CurrentVoters = append(partition.CurrentVoters, voter)
+		partition.Observers = append(partition.Observers, observer, never)
 		topic.Partitions = append(topic.Partitions, partition)
 		response.Topics = append(response.Topics, topic)
 		return response
 	})
-	got, err := admin.Voters(t.Context())
-	if diff := cmp.Diff([]VoterState{{ID: 1000, DirectoryID: ident.UUID{9}, LogEndOffset: 17}}, got); err != nil || diff != "" {
+	got, err := admin.Quorum(t.Context())
+	want := QuorumState{
+		Leader: 1000,
+		Voters: []ReplicaState{{Voter: Voter{1000, ident.UUID{9}}, LogEndOffset: 17}},
+		Observers: []ReplicaState{
+			{Voter: Voter{1001, ident.UUID{9}}, LogEndOffset: 17, Lag: 2 * time.Second},
+			{Voter: Voter{2, ident.UUID{9}}, LogEndOffset: 17, Lag: -1},
+		},
+	}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("%v %s", err, diff)
+	}
+}
+
+// A change of the voters that is repeated, since nobody knows what came of the first call, finds it done.
+func TestChangesOfTheVotersAreSafeToRepeat(t *testing.T) {
+	voter := Voter{1003, ident.UUID{9}}
+	for name, c := range map[string]struct {
+		code   *kerr.Error
+		there  ident.UUID // the directory under which the quorum has the voter
+		failed error
+	}{
+		"done":                          {},
+		"there already":                 {code: kerr.DuplicateVoter, there: ident.UUID{9}},
+		"there under another one":       {code: kerr.DuplicateVoter, there: ident.UUID{8}, failed: kerr.DuplicateVoter},
+		"gone already":                  {code: kerr.VoterNotFound, failed: kerr.VoterNotFound},
+		"not caught up":                 {code: kerr.RequestTimedOut, failed: kerr.RequestTimedOut},
+		"does not know kraft.version 1": {code: kerr.InvalidRequest, failed: kerr.InvalidRequest},
+	} {
+		var code int16
+		if c.code != nil {
+			code = c.code.Code
+		}
+		message := "says why"
+		admin := answering(t, func(request kmsg.Request) kmsg.Response {
+			switch request := request.(type) {
+			case *kmsg.AddRaftVoterRequest:
+				if l := request.Listeners; len(l) != 1 || l[0].Name != "CONTROLLER" || l[0].Host != "h" || l[0].Port != 9093 || request.VoterDirectoryID != voter.DirectoryID {
+					t.Errorf("asked %+v", request)
+				}
+				response := kmsg.NewPtrAddRaftVoterResponse()
+				response.ErrorCode, response.ErrorMessage = code, &message
+				return response
+			case *kmsg.RemoveRaftVoterRequest:
+				response := kmsg.NewPtrRemoveRaftVoterResponse()
+				response.ErrorCode, response.ErrorMessage = code, &message
+				return response
+			}
+			response := kmsg.NewPtrDescribeQuorumResponse()
+			topic, partition, v := kmsg.NewDescribeQuorumResponseTopic(), kmsg.NewDescribeQuorumResponseTopicPartition(), kmsg.NewDescribeQuorumResponseTopicPartitionReplicaState()
+			v.ReplicaID, v.ReplicaDirectoryID = 1003, c.there
+			partition.CurrentVoters = append(partition.CurrentVoters, v)
+			topic.Partitions = append(topic.Partitions, partition)
+			response.Topics = append(response.Topics, topic)
+			return response
+		})
+		added, removed := admin.AddVoter(t.Context(), voter, "h:9093"), admin.RemoveVoter(t.Context(), voter)
+		if !errors.Is(added, c.failed) || c.failed != nil && !strings.Contains(added.Error(), message) {
+			t.Errorf("%s: adding: %v", name, added)
+		}
+		wantRemoved := c.failed
+		if c.code == kerr.DuplicateVoter {
+			wantRemoved = kerr.DuplicateVoter
+		}
+		if c.code == kerr.VoterNotFound {
+			wantRemoved = nil
+		}
+		if !errors.Is(removed, wantRemoved) {
+			t.Errorf("%s: removing: %v", name, removed)
+		}
 	}
 }
 

@@ -27,11 +27,13 @@ type FactBook struct {
 
 	metadata    map[ident.NodeID]*NodeMetadata
 	acknowledge func(node ident.NodeID, incarnation ident.UUID, upTo int64)
+	// opened are the directories that nodes last told to have.
+	opened map[ident.NodeID]ident.UUID
 }
 
 // NewFactBook returns an empty book.
 func NewFactBook() *FactBook {
-	return &FactBook{facts: map[ident.TopicPartition][]nodefact.Fact{}, disks: newDisks(), metadata: map[ident.NodeID]*NodeMetadata{}}
+	return &FactBook{facts: map[ident.TopicPartition][]nodefact.Fact{}, disks: newDisks(), metadata: map[ident.NodeID]*NodeMetadata{}, opened: map[ident.NodeID]ident.UUID{}}
 }
 
 // Add keeps a fact that a node told in one of its incarnations, and says whether it is one that somebody may wait for.
@@ -47,6 +49,24 @@ func (b *FactBook) Add(node ident.NodeID, incarnation ident.UUID, f nodefact.Fac
 		return b.addMetadata(node, incarnation, f)
 	}
 	return b.disks.add(node, incarnation, f)
+}
+
+// Opened notes the directory that a node tells to have, formatted or opened, and says whether that is news.
+func (b *FactBook) Opened(node ident.NodeID, directory ident.UUID) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if directory.IsZero() || b.opened[node] == directory {
+		return false
+	}
+	b.opened[node] = directory
+	return true
+}
+
+// HasOpened says whether a node has told that it has this directory.
+func (b *FactBook) HasOpened(node ident.NodeID, directory ident.UUID) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.opened[node] == directory
 }
 
 func (b *FactBook) addISRChange(f nodefact.Fact) {

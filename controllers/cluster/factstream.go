@@ -34,7 +34,9 @@ type factReader struct {
 	log     logr.Logger
 	// began is told of each incarnation of the node before its facts are taken.
 	began func(incarnation ident.UUID)
-	take  func(incarnation ident.UUID, f nodefact.Fact)
+	// opened is told of the directory that the node has, with each answer.
+	opened func(directory ident.UUID)
+	take   func(incarnation ident.UUID, f nodefact.Fact)
 
 	incarnation ident.UUID
 	after       int64
@@ -70,7 +72,11 @@ func (r *factReader) run(ctx context.Context) {
 
 // read asks once for what comes after the last fact.
 func (r *factReader) read(ctx context.Context) error {
-	query := url.Values{"after": {strconv.FormatInt(r.after, 10)}, "wait": {factWait.String()}}
+	wait := factWait
+	if r.incarnation.IsZero() {
+		wait = 0 // who it is comes first
+	}
+	query := url.Values{"after": {strconv.FormatInt(r.after, 10)}, "wait": {wait.String()}}
 	if !r.incarnation.IsZero() {
 		query.Set("incarnation", r.incarnation.String()) // a node of another one answers at once
 	}
@@ -97,9 +103,11 @@ func (r *factReader) read(ctx context.Context) error {
 		r.incarnation, r.after = page.Incarnation, 0
 		r.began(page.Incarnation)
 		if restarted {
+			r.opened(page.DirectoryID)
 			return nil
 		}
 	}
+	r.opened(page.DirectoryID)
 	for _, fact := range page.Facts {
 		if fact.Seq > r.after {
 			r.after = fact.Seq

@@ -57,7 +57,8 @@ func TestFactReaderResumesAndBeginsAnewWithAnotherProcess(t *testing.T) {
 	var got []string
 	reader := &factReader{
 		address: strings.TrimPrefix(server.URL, "http://"), client: server.Client(), log: logr.Discard(),
-		began: func(incarnation ident.UUID) { got = append(got, "began/"+strconv.Itoa(int(incarnation[0]))) },
+		began:  func(incarnation ident.UUID) { got = append(got, "began/"+strconv.Itoa(int(incarnation[0]))) },
+		opened: func(ident.UUID) {},
 		take: func(incarnation ident.UUID, f nodefact.Fact) {
 			got = append(got, strconv.Itoa(int(incarnation[0]))+"/"+strconv.FormatInt(f.Seq, 10))
 		},

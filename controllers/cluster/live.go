@@ -12,6 +12,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/highwater-io/highwater/pkg/batch"
 	"github.com/highwater-io/highwater/pkg/ident"
 	"github.com/highwater-io/highwater/pkg/metadata"
 	"github.com/highwater-io/highwater/pkg/nodefact"
@@ -56,7 +57,12 @@ func OpenLive(hosts *wire.HostTable, log logr.Logger) Opener {
 			reader := &factReader{
 				address: address, client: client, log: l.log,
 				began: func(incarnation ident.UUID) { l.facts.Began(node, incarnation) },
-				take:  func(incarnation ident.UUID, f nodefact.Fact) { l.takeFact(node, incarnation, f) },
+				opened: func(directory ident.UUID) {
+					if l.facts.Opened(node, directory) {
+						l.notify(Change{ReplicaSet: l.target.ReplicaSet})
+					}
+				},
+				take: func(incarnation ident.UUID, f nodefact.Fact) { l.takeFact(node, incarnation, f) },
 			}
 			l.running.Go(func() { reader.run(ctx) })
 		}
@@ -146,7 +152,7 @@ func (l *live) follow(ctx context.Context) error {
 	waiting.Go(func() {
 		select {
 		case <-o.CaughtUpOnce():
-			run.caughtUp(o.Image)
+			run.caughtUp(o)
 		case <-ctx.Done():
 		}
 	})
@@ -162,10 +168,10 @@ type following struct {
 	done bool // caught up once; guarded by live.mu
 }
 
-func (f *following) caughtUp(image func() *metadata.Image) {
+func (f *following) caughtUp(o *observer.Observer) {
 	f.live.mu.Lock()
 	f.done = true
-	f.live.state.Image = image()
+	f.live.state.Image, f.live.state.Voters = o.Image(), voterSet(o.Voters())
 	f.live.mu.Unlock()
 	f.live.notify(Change{ReplicaSet: f.live.target.ReplicaSet, Everything: true})
 }
@@ -177,6 +183,9 @@ func (f *following) step(s observer.Step) {
 		return
 	}
 	f.live.state.Image = s.New
+	if s.VotersChanged {
+		f.live.state.Voters = voterSet(s.Voters)
+	}
 	f.live.mu.Unlock()
 	if change, changed := changeOf(f.live.target, s); changed {
 		f.live.notify(change)
@@ -199,7 +208,15 @@ func changeOf(target Target, s observer.Step) (Change, bool) {
 			change.Topics = append(change.Topics, resource.Name)
 		}
 	}
-	return change, s.Delta.Changed()
+	return change, s.Delta.Changed() || s.VotersChanged
+}
+
+func voterSet(voters []batch.Voter) []Voter {
+	var set []Voter
+	for _, v := range voters {
+		set = append(set, Voter{ID: v.ID, DirectoryID: v.DirectoryID})
+	}
+	return set
 }
 
 func (f *following) stateChanged(s observer.State) {

@@ -36,11 +36,20 @@ type State struct {
 	// Leader of the metadata quorum, ident.NoNode when none is known, and its epoch.
 	Leader ident.NodeID
 	Epoch  ident.Epoch
+	// Voters is the committed voter set as of Image; empty while Image is nil or no set was read. It is not to be
+	// changed.
+	Voters []Voter
 	// Reach says whether Leader and Image are the newest there are, and Since when that began.
 	Reach Reach
 	Since time.Time
 	// Tried are the addresses that did not answer, when Reach is Disconnected.
 	Tried []string
+}
+
+// Voter is a member of the voter set: a node with a certain directory (KIP-853).
+type Voter struct {
+	ID          ident.NodeID
+	DirectoryID ident.UUID
 }
 
 // Change tells that something in a ReplicaSet's cluster changed.

@@ -32,7 +32,8 @@ type Cluster struct {
 	// tellings are what nodes have to tell of themselves; deaf, when acknowledgements do not reach them.
 	tellings map[ident.NodeID]*telling
 	deaf     bool
-	voters   []cluster.VoterState
+	quorum   cluster.QuorumState
+	held     error // what AddVoter answers meanwhile
 	calls    []string
 	refuse   error
 	made     func()
@@ -116,7 +117,8 @@ func (c *Cluster) Refuse(err error) {
 // Follow lets a voter lead, and the operator read the metadata.
 func (c *Cluster) Follow(leader ident.NodeID, epoch ident.Epoch) {
 	c.mu.Lock()
-	c.state = cluster.State{Image: c.image, Leader: leader, Epoch: epoch, Reach: cluster.Following, Since: time.Now()}
+	c.state = cluster.State{Image: c.image, Leader: leader, Epoch: epoch, Reach: cluster.Following, Since: time.Now(), Voters: c.voterSet()}
+	c.quorum.Leader = leader
 	c.mu.Unlock()
 	c.tell(nil, true)
 }
@@ -130,11 +132,50 @@ func (c *Cluster) Lose(reach cluster.Reach, since time.Time, tried ...string) {
 	c.tell(nil, true)
 }
 
-// SetVoters is what the quorum's leader says of the voters.
-func (c *Cluster) SetVoters(voters ...cluster.VoterState) {
+// SetVoters is the voter set, committed, and what the quorum's leader says of each.
+func (c *Cluster) SetVoters(voters ...cluster.ReplicaState) {
+	c.mu.Lock()
+	c.quorum.Voters = slices.Clone(voters)
+	c.commitVoters()
+	c.mu.Unlock()
+	c.tell(nil, false)
+}
+
+// SetObservers is what the quorum's leader says of those who follow without a vote.
+func (c *Cluster) SetObservers(observers ...cluster.ReplicaState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.voters = voters
+	c.quorum.Observers = slices.Clone(observers)
+}
+
+// HoldVoters makes AddVoter answer an error, until it is called with nil.
+func (c *Cluster) HoldVoters(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.held = err
+}
+
+// Opened lets a node tell which directory it has.
+func (c *Cluster) Opened(id ident.NodeID, directory ident.UUID) {
+	c.mu.Lock()
+	c.facts.Opened(id, directory)
+	c.mu.Unlock()
+	c.tell(nil, false)
+}
+
+// voterSet and commitVoters: the lock is held.
+func (c *Cluster) voterSet() []cluster.Voter {
+	var set []cluster.Voter
+	for _, v := range c.quorum.Voters {
+		set = append(set, v.Voter)
+	}
+	return set
+}
+
+func (c *Cluster) commitVoters() {
+	if c.state.Reach == cluster.Following {
+		c.state.Voters = c.voterSet()
+	}
 }
 
 // Fact hands in what a node tells of a topic, which is an ISRChange when its kind is not set.
@@ -418,10 +459,58 @@ func (c *Cluster) RemoveTopic(id ident.UUID) {
 	}
 }
 
-func (a admin) Voters(context.Context) ([]cluster.VoterState, error) {
+func (a admin) Quorum(context.Context) (cluster.QuorumState, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return slices.Clone(a.voters), nil
+	return cluster.QuorumState{
+		Leader: a.quorum.Leader, Voters: slices.Clone(a.quorum.Voters), Observers: slices.Clone(a.quorum.Observers),
+	}, nil
+}
+
+func (a admin) AddVoter(_ context.Context, voter cluster.Voter, address string) error {
+	if err := a.call("add voter %d %s at %s", voter.ID, voter.DirectoryID, address); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	i := slices.IndexFunc(a.quorum.Observers, func(o cluster.ReplicaState) bool { return o.Voter == voter })
+	switch {
+	case a.held != nil:
+		defer a.mu.Unlock()
+		return a.held
+	case slices.ContainsFunc(a.quorum.Voters, func(v cluster.ReplicaState) bool { return v.ID == voter.ID }):
+		defer a.mu.Unlock()
+		return &cluster.RefusedError{Code: kerr.DuplicateVoter}
+	case i < 0:
+		defer a.mu.Unlock()
+		return kerr.RequestTimedOut
+	}
+	a.quorum.Voters = append(slices.Clone(a.quorum.Voters), a.quorum.Observers[i])
+	slices.SortFunc(a.quorum.Voters, func(x, y cluster.ReplicaState) int { return int(x.ID - y.ID) })
+	a.quorum.Observers = slices.Delete(slices.Clone(a.quorum.Observers), i, i+1)
+	a.commitVoters()
+	a.mu.Unlock()
+	a.tell(nil, false)
+	return nil
+}
+
+func (a admin) RemoveVoter(_ context.Context, voter cluster.Voter) error {
+	if err := a.call("remove voter %d %s", voter.ID, voter.DirectoryID); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	i := slices.IndexFunc(a.quorum.Voters, func(v cluster.ReplicaState) bool { return v.Voter == voter })
+	if i >= 0 {
+		a.quorum.Observers = append(slices.Clone(a.quorum.Observers), a.quorum.Voters[i])
+		a.quorum.Voters = slices.Delete(slices.Clone(a.quorum.Voters), i, i+1)
+		if a.quorum.Leader == voter.ID && len(a.quorum.Voters) > 0 {
+			a.quorum.Leader = a.quorum.Voters[0].ID
+			a.state.Leader, a.state.Epoch = a.quorum.Leader, a.state.Epoch+1
+		}
+		a.commitVoters()
+	}
+	a.mu.Unlock()
+	a.tell(nil, false)
+	return nil
 }
 
 func partitionRecord(topic ident.UUID, index int32, replicas []ident.NodeID) *metadata.PartitionRecord {

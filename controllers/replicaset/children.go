@@ -58,6 +58,16 @@ func (r *Reconciler) ensureConfigMap(ctx context.Context, rs *hwv1alpha1.Replica
 	return err == nil && len(p.all) == before && !p.namespaceTerminating, err
 }
 
+// hasConfigMap says whether the nodes' configuration is there, whatever it says.
+func (r *Reconciler) hasConfigMap(ctx context.Context, rs *hwv1alpha1.ReplicaSet) (bool, error) {
+	key := client.ObjectKey{Namespace: rs.Namespace, Name: specs.ConfigMapName(rs)}
+	var existing corev1.ConfigMap
+	if err := r.Client.Get(ctx, key, &existing); err != nil {
+		return false, client.IgnoreNotFound(err)
+	}
+	return specs.IsOwner(rs, &existing), nil
+}
+
 // ensureBudget makes the disruption budget.
 func (r *Reconciler) ensureBudget(ctx context.Context, rs *hwv1alpha1.ReplicaSet, nodes int, canSpareOne bool, p *problems) error {
 	wanted := specs.Budget(rs, nodes, canSpareOne)

@@ -31,7 +31,7 @@ import (
 	"github.com/highwater-io/highwater/pkg/ident"
 )
 
-// voterQuestion is how often the quorum is asked for voters that still have a permit to format.
+// voterQuestion is how often the quorum is asked while voters are on their way into it or out of it.
 const voterQuestion = time.Second
 
 // Reconciler keeps the nodes of each ReplicaSet in being and its status true.
@@ -56,7 +56,7 @@ type Reconciler struct {
 // +kubebuilder:rbac:groups=replication.highwater.dev,resources=hwreplicasets/finalizers,verbs=update
 // +kubebuilder:rbac:groups=replication.highwater.dev,resources=partitions,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create;update;patch;delete
-// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;list;watch;create;patch
+// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups="",resources=services;configmaps,verbs=get;list;watch;create;update
 // +kubebuilder:rbac:groups=policy,resources=poddisruptionbudgets,verbs=get;list;watch;create;update
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create
@@ -139,12 +139,15 @@ func (r *Reconciler) keepInBeing(ctx context.Context, rs *hwv1alpha1.ReplicaSet)
 	if f.found, err = listOwned(ctx, r.Client, rs); err != nil {
 		return f, 0, err
 	}
-	f.nodes, f.surplus = f.found.nodes(rs)
+	if connection, connected := r.Clusters.Get(client.ObjectKeyFromObject(rs)); connected {
+		f.state = connection.State()
+	}
+	f.nodes, f.surplus = f.found.nodes(rs, knownVoters(rs, f.state))
 	p := &f.problems
 	if err := r.ensureServices(ctx, rs, p); err != nil {
 		return f, 0, err
 	}
-	if err := r.ensureClaims(ctx, rs, f.found, f.nodes, p); err != nil {
+	if err := r.ensureClaims(ctx, rs, f.found, f.nodes, f.state, p); err != nil {
 		return f, 0, err
 	}
 	if f.growth, err = r.growClaims(ctx, rs, f.found, f.nodes); err != nil {
@@ -153,22 +156,26 @@ func (r *Reconciler) keepInBeing(ctx context.Context, rs *hwv1alpha1.ReplicaSet)
 	if len(f.growth.refused) > 0 {
 		again = afterGrowthRefusal
 	}
-	configured := false
+	var configured bool
 	if voters, complete := voterIdentities(f.nodes, f.found.claims); complete {
-		if configured, err = r.ensureConfigMap(ctx, rs, voters, p); err != nil {
-			return f, 0, err
-		}
+		configured, err = r.ensureConfigMap(ctx, rs, voters, p)
+	} else {
+		configured, err = r.hasConfigMap(ctx, rs)
 	}
-	connection, connected := r.connect(rs, f)
+	if err != nil {
+		return f, 0, err
+	}
+	connection, connected := r.connect(rs, f, configured)
 	if connected {
 		f.state = connection.State()
 		f.book = connection.Facts()
 		f.offline, f.metadata = offlineDirs(f, f.book), nodesMetadata(f, f.book)
-		waiting, err := r.settlePermits(ctx, f.found, f.nodes, f.state, connection.Admin())
+		waiting, err := r.settlePermits(ctx, f.found, f.nodes, connection)
 		if err != nil {
 			return f, 0, err
 		}
-		if waiting {
+		f.voters = r.settleVoters(ctx, f, connection.Admin())
+		if waiting || f.voters.reason != "" {
 			again = voterQuestion
 		}
 	}
@@ -181,6 +188,9 @@ func (r *Reconciler) keepInBeing(ctx context.Context, rs *hwv1alpha1.ReplicaSet)
 			return f, 0, err
 		}
 	}
+	if err := r.retireVoters(ctx, f); err != nil {
+		return f, 0, err
+	}
 	partitions, err := indexes.PartitionsOf(ctx, r.Client, client.ObjectKeyFromObject(rs))
 	if err != nil {
 		return f, 0, err
@@ -192,10 +202,10 @@ func (r *Reconciler) keepInBeing(ctx context.Context, rs *hwv1alpha1.ReplicaSet)
 	return f, again, nil
 }
 
-// connect makes the connection to the cluster once all voters have an identity.
-func (r *Reconciler) connect(rs *hwv1alpha1.ReplicaSet, f facts) (cluster.Connection, bool) {
-	voters, complete := voterIdentities(f.nodes, f.found.claims)
-	if !complete {
+// connect makes the connection to the cluster once its nodes can be configured.
+func (r *Reconciler) connect(rs *hwv1alpha1.ReplicaSet, f facts, configured bool) (cluster.Connection, bool) {
+	voters, _ := voterIdentities(f.nodes, f.found.claims)
+	if !configured || len(voters) == 0 {
 		return r.Clusters.Get(client.ObjectKeyFromObject(rs))
 	}
 	target := cluster.Target{

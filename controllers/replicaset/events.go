@@ -18,7 +18,7 @@ func events(before, after *hwv1alpha1.ReplicaSetStatus, offline map[int32]nodefa
 	if before.AsOf != nil {
 		at = fmt.Sprintf("%d/%d", before.AsOf.Epoch, before.AsOf.Offset)
 	}
-	return slices.Concat(quorumEvents(before.Quorum, after.Quorum), nodeEvents(before, after, at), logDirEvents(before, after, offline, at),
+	return slices.Concat(quorumEvents(before.Quorum, after.Quorum), voterEvents(before.Quorum, after.Quorum, at), nodeEvents(before, after, at), logDirEvents(before, after, offline, at),
 		installEvents(before, after, metadata))
 }
 
@@ -38,6 +38,31 @@ func quorumEvents(before, after *hwv1alpha1.QuorumStatus) []report.Event {
 		message += fmt.Sprintf(", after voter %d", before.LeaderID)
 	}
 	return []report.Event{{Reason: hwv1alpha1.EventQuorumLeaderChanged, Message: message, Key: key}}
+}
+
+// voterEvents tell of voters that came and went. The first voter set is no change.
+func voterEvents(before, after *hwv1alpha1.QuorumStatus, at string) []report.Event {
+	if before == nil || after == nil || len(before.Voters) == 0 {
+		return nil
+	}
+	var all []report.Event
+	for _, id := range after.Voters {
+		if !slices.Contains(before.Voters, id) {
+			all = append(all, report.Event{
+				Reason: hwv1alpha1.EventVoterAdded, Key: fmt.Sprintf("%d/%s", id, at),
+				Message: fmt.Sprintf("node %d votes in the metadata quorum, which has the voters %s", id, listIDs(after.Voters)),
+			})
+		}
+	}
+	for _, id := range before.Voters {
+		if !slices.Contains(after.Voters, id) {
+			all = append(all, report.Event{
+				Reason: hwv1alpha1.EventVoterRemoved, Key: fmt.Sprintf("%d/%s", id, at),
+				Message: fmt.Sprintf("node %d votes in the metadata quorum no more, which has the voters %s", id, listIDs(after.Voters)),
+			})
+		}
+	}
+	return all
 }
 
 // nodeEvents tell of nodes that were fenced or unfenced.

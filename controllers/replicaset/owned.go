@@ -3,6 +3,7 @@ package replicaset
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -54,19 +55,37 @@ func listOwned(ctx context.Context, reader client.Reader, rs *hwv1alpha1.Replica
 	return found, nil
 }
 
-// nodes are those that the spec wants and those that still have a claim: a node that the spec no longer wants may
-// hold the only copy of a record, so it goes on until its replicas have been moved away.
-func (o owned) nodes(rs *hwv1alpha1.ReplicaSet) (all []specs.Node, surplus []int32) {
+// nodes are those that the spec wants and those that must go on without: a data node that the spec no longer wants may
+// hold the only copy of a record, so it goes on until its replicas have been moved away (surplus); a voter goes on until
+// it is out of the voter set, whose ids voters has. No ids mean that the set is not known: then none goes.
+func (o owned) nodes(rs *hwv1alpha1.ReplicaSet, voters []int32) (all []specs.Node, surplus []int32) {
 	all = specs.Nodes(rs)
 	wanted := map[int32]bool{}
-	for _, node := range all {
-		wanted[node.ID] = true
+	for i := range all {
+		wanted[all[i].ID] = true
+		all[i].Role = roleWith(rs, all[i], voters)
 	}
 	for _, id := range sortedIDs(o.claims) {
-		if !wanted[id] && o.claims[id].DeletionTimestamp.IsZero() {
-			all = append(all, specs.Node{ID: id, Role: specs.RoleOf(rs, id)})
-			surplus = append(surplus, id)
+		if wanted[id] || !o.claims[id].DeletionTimestamp.IsZero() {
+			continue
 		}
+		node := specs.Node{ID: id, Role: specs.RoleOf(rs, id)}
+		node.Role = roleWith(rs, node, voters)
+		switch {
+		case node.Role != hwv1alpha1.RoleVoter:
+			surplus = append(surplus, id)
+		case len(voters) > 0 && !slices.Contains(voters, id):
+			continue
+		}
+		all = append(all, node)
 	}
 	return all, surplus
+}
+
+// roleWith is the role of a node whose id may be in the voter set although the spec no longer wants it there.
+func roleWith(rs *hwv1alpha1.ReplicaSet, node specs.Node, voters []int32) hwv1alpha1.NodeRole {
+	if rs.Spec.Quorum.Mode == hwv1alpha1.QuorumCombined && node.Role == hwv1alpha1.RoleData && slices.Contains(voters, node.ID) {
+		return hwv1alpha1.RoleCombined
+	}
+	return node.Role
 }

@@ -14,25 +14,28 @@ import (
 	"github.com/highwater-io/highwater/pkg/ident"
 )
 
-// settlePermits marks the claims of nodes that the cluster has seen with their directory, after which no pod may
-// format them any more. waiting says that voters are left which only another question to the quorum can tell of.
-func (r *Reconciler) settlePermits(ctx context.Context, found owned, nodes []specs.Node, state cluster.State, admin cluster.Admin) (waiting bool, err error) {
-	var voters []cluster.VoterState
+// settlePermits marks the claims of nodes that have their directory, after which no pod may format it any more: a data
+// node that the cluster has seen with it, a voter that tells so itself, since it takes no part before its permit is
+// gone. (A voter of an older image tells nothing: the quorum is asked whether it follows.) waiting says that voters are
+// left which only another question to the quorum can tell of.
+func (r *Reconciler) settlePermits(ctx context.Context, found owned, nodes []specs.Node, connection cluster.Connection) (waiting bool, err error) {
+	state, told := connection.State(), connection.Facts()
+	var quorum cluster.QuorumState
 	asked := false
 	for _, node := range nodes {
 		c, has := found.claims[node.ID]
 		if !has || c.Formatted {
 			continue
 		}
-		seen := registered(state, c.Identity)
+		seen := registered(state, c.Identity) || node.Role.Votes() && told.HasOpened(ident.NodeID(node.ID), c.DirectoryID)
 		if !seen && node.Role.Votes() {
 			if !asked && state.Reach == cluster.Following {
-				if voters, err = admin.Voters(ctx); err != nil {
+				if quorum, err = connection.Admin().Quorum(ctx); err != nil {
 					log.FromContext(ctx).V(1).Info("the quorum was not described", "error", err.Error())
 				}
 				asked = true
 			}
-			seen = votes(voters, c.Identity)
+			seen = follows(quorum, c.Identity)
 			waiting = waiting || !seen
 		}
 		if !seen {
@@ -54,11 +57,11 @@ func registered(state cluster.State, identity specs.Identity) bool {
 	return found && slices.Contains(broker.LogDirs, identity.DirectoryID)
 }
 
-// votes says whether the quorum's leader has heard of the voter with this directory. The first voter set names all
+// follows says whether the quorum's leader has heard of the voter with this directory. The first voter set names all
 // voters, so being in it proves nothing; having a log does.
-func votes(voters []cluster.VoterState, identity specs.Identity) bool {
-	return slices.ContainsFunc(voters, func(v cluster.VoterState) bool {
-		return v.ID == ident.NodeID(identity.NodeID) && v.DirectoryID == identity.DirectoryID && v.LogEndOffset > 0
+func follows(quorum cluster.QuorumState, identity specs.Identity) bool {
+	return slices.ContainsFunc(slices.Concat(quorum.Voters, quorum.Observers), func(r cluster.ReplicaState) bool {
+		return r.Voter == voterOf(identity) && r.LogEndOffset > 0
 	})
 }
 

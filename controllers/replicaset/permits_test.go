@@ -40,7 +40,7 @@ func TestNoPermitOnTheWordOfACacheThatIsBehind(t *testing.T) {
 	live := liveClaims{claims: map[string]*corev1.PersistentVolumeClaim{}}
 	found := owned{claims: map[int32]claim{}}
 	for _, node := range f.nodes {
-		pvc := specs.Claim(f.rs, node, specs.ClusterID(f.rs.UID), directory(node.ID))
+		pvc := specs.Claim(f.rs, node, specs.ClusterID(f.rs.UID), directory(node.ID), 1)
 		identity, ok := specs.ClaimIdentity(f.rs, pvc)
 		if !ok {
 			t.Fatalf("claim %s has no identity", pvc.Name)

@@ -59,7 +59,7 @@ func (r *Reconciler) ensurePods(ctx context.Context, rs *hwv1alpha1.ReplicaSet, 
 			if err := r.withdrawPermit(ctx, pod, c); err != nil {
 				return nil, err
 			}
-			noteBadVolume(pod, p)
+			noteBadVolume(rs, node, pod, p)
 		}
 	}
 	return outdated, nil
@@ -104,18 +104,31 @@ func (r *Reconciler) deleteEndedPod(ctx context.Context, rs *hwv1alpha1.ReplicaS
 }
 
 // noteBadVolume tells of a node that stopped because its volume is not the one that it should have.
-func noteBadVolume(pod *corev1.Pod, p *problems) {
+func noteBadVolume(rs *hwv1alpha1.ReplicaSet, node specs.Node, pod *corev1.Pod, p *problems) {
+	message, refused := badVolume(pod)
+	if !refused {
+		return
+	}
+	if node.Role == hwv1alpha1.RoleVoter {
+		message += fmt.Sprintf(". If the volume can't be brought back, delete claim %s: the voter then gets a new one, and joins the quorum again under another directory id",
+			specs.ClaimName(rs, node.ID))
+	}
+	p.add(hwv1alpha1.ReasonVolumeLost, "pod %s: %s", pod.Name, message)
+}
+
+// badVolume is what a node said that stopped because of its volume.
+func badVolume(pod *corev1.Pod) (message string, refused bool) {
 	for _, status := range pod.Status.ContainerStatuses {
 		if status.Name != specs.ContainerName || status.Ready {
 			continue
 		}
 		for _, state := range []corev1.ContainerState{status.State, status.LastTerminationState} {
 			if t := state.Terminated; t != nil && t.ExitCode == specs.ExitBadVolume {
-				p.add(hwv1alpha1.ReasonVolumeLost, "pod %s: %s", pod.Name, strings.TrimSpace(t.Message))
-				break
+				return strings.TrimSpace(t.Message), true
 			}
 		}
 	}
+	return "", false
 }
 
 // isReady is the kubelet's word.

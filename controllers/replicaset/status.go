@@ -25,6 +25,8 @@ type facts struct {
 	found    owned
 	problems problems
 	growth   growth
+	// voters is what is being done about the voter set.
+	voters voterStep
 	// offline is what data nodes tell whose directory is offline; see cluster.FactBook.
 	offline map[int32]nodefact.Fact
 	// metadata is what nodes tell of how they follow the metadata; book has to know when it is written down.
@@ -121,11 +123,17 @@ func quorumStatus(f facts) *hwv1alpha1.QuorumStatus {
 	if before := f.rs.Status.Quorum; before != nil {
 		quorum.Epoch = max(quorum.Epoch, before.Epoch)
 	}
+	voters := knownVoters(f.rs, f.state)
 	for _, node := range f.nodes {
-		if node.Role.Votes() {
+		switch {
+		case !node.Role.Votes():
+		case len(voters) > 0 && !slices.Contains(voters, node.ID):
+			quorum.Observers = append(quorum.Observers, node.ID)
+		case len(voters) == 0:
 			quorum.Voters = append(quorum.Voters, node.ID)
 		}
 	}
+	quorum.Voters = append(quorum.Voters, voters...)
 	return quorum
 }
 
@@ -269,6 +277,8 @@ func setProgressing(c *report.Conditions, f facts, nodes []hwv1alpha1.NodeStatus
 		c.Set(condition, metav1.ConditionTrue, hwv1alpha1.ReasonCreating, "pods to be made: "+strings.Join(missing, ", "))
 	case len(unseen) > 0:
 		c.Set(condition, metav1.ConditionTrue, hwv1alpha1.ReasonCreating, "nodes that the cluster has not seen yet: "+strings.Join(unseen, ", "))
+	case f.voters.reason != "":
+		c.Set(condition, metav1.ConditionTrue, f.voters.reason, f.voters.message)
 	case len(f.growth.refused) > 0:
 		c.Set(condition, metav1.ConditionTrue, hwv1alpha1.ReasonVolumeExpansionRefused, fmt.Sprintf(
 			"claims that may not grow as the spec says: %s; Kubernetes says: %s. Set allowVolumeExpansion in their storage class, or go on with the volumes as they are; it is tried again every minute",
@@ -326,7 +336,7 @@ func listIDs(ids []int32) string {
 // every partition that can keeps its minInSyncReplicas. Readiness alone does not say so: a pod is ready before its
 // replicas are back in sync.
 func canSpareOne(f facts) bool {
-	if f.state.Reach != cluster.Following || f.state.Image == nil || f.rs.Spec.Quorum.Voters < 3 {
+	if f.state.Reach != cluster.Following || f.state.Image == nil || len(f.state.Voters) < 3 || f.voters.reason != "" {
 		return false
 	}
 	for _, node := range nodeStatuses(f) {

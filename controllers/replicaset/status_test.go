@@ -37,6 +37,9 @@ func healthy() facts {
 		}}
 		f.found.claims[node.ID] = claim{&corev1.PersistentVolumeClaim{}, specs.Identity{NodeID: node.ID, DirectoryID: directory(node.ID), Formatted: true}}
 	}
+	for id := range int32(3) {
+		f.state.Voters = append(f.state.Voters, cluster.Voter{ID: ident.NodeID(1000 + id), DirectoryID: directory(1000 + id)})
+	}
 	f.state.Image = metadata.Empty()
 	for id := range int32(3) {
 		f.commit(&metadata.RegisterBrokerRecord{BrokerID: ident.NodeID(id), BrokerEpoch: 1, IncarnationID: ident.UUID{1}, LogDirs: []ident.UUID{directory(id)}})
@@ -101,6 +104,10 @@ var troubles = map[string]func(*facts){
 	"there is one voter": func(f *facts) {
 		f.rs.Spec.Quorum.Voters = 1
 		f.nodes = specs.Nodes(f.rs)
+		f.state.Voters = f.state.Voters[:1]
+	},
+	"the voters change": func(f *facts) {
+		f.voters = voterStep{reason: hwv1alpha1.ReasonVoterCatchingUp, message: "voter 1003 is behind"}
 	},
 }
 

@@ -22,11 +22,15 @@ type Identity struct {
 	NodeID      int32
 	// Formatted says that the cluster has seen the node with this directory.
 	Formatted bool
+	// First says that the node is one of the first voters, which form the quorum, of FirstVoters in all; 0 is not known.
+	// Every other voter joins: it has no vote before it was added.
+	First       bool
+	FirstVoters int32
 }
 
 // Claim builds a node's PersistentVolumeClaim. It carries the node's identity, and under Retain it has no owner, so
-// that it stays when the ReplicaSet goes.
-func Claim(rs *hwv1alpha1.ReplicaSet, node Node, clusterID, directoryID ident.UUID) *corev1.PersistentVolumeClaim {
+// that it stays when the ReplicaSet goes. firstVoters is of how many first voters a voter is one; 0 when it joins.
+func Claim(rs *hwv1alpha1.ReplicaSet, node Node, clusterID, directoryID ident.UUID, firstVoters int32) *corev1.PersistentVolumeClaim {
 	class := rs.Spec.Storage.StorageClassName
 	if own := rs.Spec.Quorum.Storage; node.Role == hwv1alpha1.RoleVoter && own != nil && own.StorageClassName != nil {
 		class = own.StorageClassName
@@ -50,6 +54,12 @@ func Claim(rs *hwv1alpha1.ReplicaSet, node Node, clusterID, directoryID ident.UU
 				Requests: corev1.ResourceList{corev1.ResourceStorage: ClaimSize(rs, node)},
 			},
 		},
+	}
+	switch {
+	case node.Role.Votes() && firstVoters > 0:
+		claim.Annotations[AnnotationFirstVoters] = strconv.Itoa(int(firstVoters))
+	case node.Role.Votes():
+		claim.Annotations[AnnotationJoins] = "true"
 	}
 	SetClaimOwner(rs, claim)
 	return claim
@@ -100,6 +110,11 @@ func ClaimIdentity(rs *hwv1alpha1.ReplicaSet, claim *corev1.PersistentVolumeClai
 	}
 	if identity.DirectoryID, err = ident.ParseUUID(claim.Annotations[AnnotationDirectoryID]); err != nil {
 		return Identity{}, false
+	}
+	born := claim.Labels[LabelRole]
+	identity.First = (born == component(hwv1alpha1.RoleVoter) || born == component(hwv1alpha1.RoleCombined)) && claim.Annotations[AnnotationJoins] != "true"
+	if n, err := strconv.ParseInt(claim.Annotations[AnnotationFirstVoters], 10, 32); err == nil && identity.First {
+		identity.FirstVoters = int32(n)
 	}
 	return identity, true
 }

@@ -34,6 +34,8 @@ type voterConfig struct {
 	DirectoryID ident.UUID `json:"directoryId"`
 	Host        string     `json:"host"`
 	Port        int32      `json:"port"`
+	// Joins is left out for the first voters: a node of an older image shall start on them.
+	Joins bool `json:"joins,omitempty"`
 }
 
 type nodeDefaults struct {
@@ -60,7 +62,7 @@ func ConfigMap(rs *hwv1alpha1.ReplicaSet, clusterID ident.UUID, voters []Identit
 	content.Snapshots = snapshots(rs.Spec.Quorum.Snapshots)
 	for _, v := range voters {
 		content.Voters = append(content.Voters, voterConfig{
-			ID: v.NodeID, DirectoryID: v.DirectoryID, Host: Host(rs, v.NodeID), Port: PortController,
+			ID: v.NodeID, DirectoryID: v.DirectoryID, Host: Host(rs, v.NodeID), Port: PortController, Joins: !v.First,
 		})
 	}
 	text, err := yaml.Marshal(content)

@@ -31,6 +31,11 @@ const (
 	// AnnotationFormatted stands on a claim once the cluster has seen the node with this directory. From then on
 	// no pod on it is permitted to format an empty volume.
 	AnnotationFormatted = labelPrefix + "formatted"
+	// AnnotationFirstVoters has, on the claim of one of the first voters, how many those are. A voter without it joins:
+	// it is added to the quorum that the first ones formed.
+	AnnotationFirstVoters = labelPrefix + "first-voters"
+	// AnnotationJoins stands on the claim of a voter that joins.
+	AnnotationJoins = labelPrefix + "joins"
 	// AnnotationFormatPermit has, on a pod, the directory id with which it may format an empty volume.
 	AnnotationFormatPermit = labelPrefix + "format-permit"
 	// AnnotationRevision has, on a pod, the revision of the spec that it was made from.
@@ -74,6 +79,14 @@ func Nodes(rs *hwv1alpha1.ReplicaSet) []Node {
 		}
 	}
 	return nodes
+}
+
+// FirstID is the id of the first voter.
+func FirstID(rs *hwv1alpha1.ReplicaSet) int32 {
+	if rs.Spec.Quorum.Mode == hwv1alpha1.QuorumCombined {
+		return 0
+	}
+	return FirstVoterID
 }
 
 // RoleOf returns the role that a node of this id has in the ReplicaSet, also when the spec no longer wants it.

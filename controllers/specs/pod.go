@@ -177,6 +177,7 @@ func flags(rs *hwv1alpha1.ReplicaSet, node Node, identity Identity) []string {
 	}
 	if node.Role.Votes() {
 		listener("controller", PortController)
+		args = append(args, "--await-permit-withdrawal")
 	}
 	if node.Role.HoldsData() {
 		listener("internal", PortInternal)

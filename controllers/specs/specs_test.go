@@ -42,7 +42,7 @@ func set(change func(*hwv1alpha1.ReplicaSet)) *hwv1alpha1.ReplicaSet {
 func directory(id int32) ident.UUID { return ident.UUID{0: 0xd1, 14: byte(id >> 8), 15: byte(id)} }
 
 func identity(id int32, formatted bool) specs.Identity {
-	return specs.Identity{ClusterID: ident.UUID{0: 0xc1}, DirectoryID: directory(id), NodeID: id, Formatted: formatted}
+	return specs.Identity{ClusterID: ident.UUID{0: 0xc1}, DirectoryID: directory(id), NodeID: id, Formatted: formatted, First: true}
 }
 
 func ptr[T any](v T) *T { return &v }
@@ -96,7 +96,7 @@ func configMap(t *testing.T, rs *hwv1alpha1.ReplicaSet, voters ...int32) *corev1
 
 func TestGolden(t *testing.T) {
 	claim := func(rs *hwv1alpha1.ReplicaSet, id int32) any {
-		return specs.Claim(rs, specs.Node{ID: id, Role: specs.RoleOf(rs, id)}, ident.UUID{0: 0xc1}, directory(id))
+		return specs.Claim(rs, specs.Node{ID: id, Role: specs.RoleOf(rs, id)}, ident.UUID{0: 0xc1}, directory(id), 3)
 	}
 	for name, object := range map[string]any{
 		"pod-data":          pod(t, set(nil), 0, false),
@@ -176,8 +176,10 @@ func TestScalingDoesNotChangeTheRevisionOfOtherNodes(t *testing.T) {
 
 func TestClaimIdentityIsReadBackAndForeignClaimsAreNot(t *testing.T) {
 	rs := set(nil)
-	claim := specs.Claim(rs, specs.Node{ID: 2, Role: hwv1alpha1.RoleData}, ident.UUID{0: 0xc1}, directory(2))
-	if got, ok := specs.ClaimIdentity(rs, claim); !ok || got != identity(2, false) {
+	claim := specs.Claim(rs, specs.Node{ID: 2, Role: hwv1alpha1.RoleData}, ident.UUID{0: 0xc1}, directory(2), 0)
+	data := identity(2, false)
+	data.First = false
+	if got, ok := specs.ClaimIdentity(rs, claim); !ok || got != data {
 		t.Errorf("read %+v, %v", got, ok)
 	}
 	claim.Annotations[specs.AnnotationFormatted] = "true"
@@ -199,9 +201,35 @@ func TestClaimIdentityIsReadBackAndForeignClaimsAreNot(t *testing.T) {
 	}
 }
 
+func TestOnlyTheFirstVotersAreFirst(t *testing.T) {
+	rs := set(nil)
+	for name, c := range map[string]struct {
+		role        hwv1alpha1.NodeRole
+		firstVoters int32
+		older       bool // a claim that an operator made which knew no others than first voters
+		first       bool
+	}{
+		"one of the first three":      {hwv1alpha1.RoleVoter, 3, false, true},
+		"one of the first, combined":  {hwv1alpha1.RoleCombined, 3, false, true},
+		"one that joins":              {hwv1alpha1.RoleVoter, 0, false, false},
+		"a data node that may":        {hwv1alpha1.RoleData, 0, false, false},
+		"a voter of an older version": {hwv1alpha1.RoleVoter, 3, true, true},
+	} {
+		claim := specs.Claim(rs, specs.Node{ID: 1000, Role: c.role}, ident.UUID{0: 0xc1}, directory(1000), c.firstVoters)
+		want := c.firstVoters
+		if c.older {
+			delete(claim.Annotations, specs.AnnotationFirstVoters)
+			want = 0
+		}
+		if got, ok := specs.ClaimIdentity(rs, claim); !ok || got.First != c.first || got.FirstVoters != want {
+			t.Errorf("%s: %+v, %v", name, got, ok)
+		}
+	}
+}
+
 func TestClaimOwnerFollowsRetention(t *testing.T) {
 	rs := set(full)
-	claim := specs.Claim(rs, specs.Node{ID: 0, Role: hwv1alpha1.RoleData}, ident.UUID{0: 0xc1}, directory(0))
+	claim := specs.Claim(rs, specs.Node{ID: 0, Role: hwv1alpha1.RoleData}, ident.UUID{0: 0xc1}, directory(0), 3)
 	if !specs.IsOwner(rs, claim) {
 		t.Error("under Delete the ReplicaSet owns the claim")
 	}

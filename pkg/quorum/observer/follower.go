@@ -24,9 +24,11 @@ type follower struct {
 	loader  *metadata.Loader
 	publish func(Step)
 
-	epoch         ident.Epoch  // the highest quorum epoch heard of
-	appliedEnd    ident.Offset // where the loader stands
-	appliedEpoch  ident.Epoch  // the epoch of the last applied batch, 0 before the first
+	epoch         ident.Epoch   // the highest quorum epoch heard of
+	appliedEnd    ident.Offset  // where the loader stands
+	appliedEpoch  ident.Epoch   // the epoch of the last applied batch, 0 before the first
+	voters        []batch.Voter // as of what was applied
+	votersChanged bool          // since the last step
 	highWatermark ident.Offset
 	target        ident.Offset // the first high watermark heard of
 	pending       []metadata.Batch
@@ -110,16 +112,40 @@ func (f *follower) diverged(a answer) error {
 
 // install replaces the state by a snapshot's and publishes the difference as one step. What is pending lies before the
 // snapshot's end, or is fetched again.
-func (f *follower) install(id metadata.SnapshotID, image *metadata.Image, timestampMs int64, highWatermark ident.Offset) {
+func (f *follower) install(id metadata.SnapshotID, image *metadata.Image, header metadata.SnapshotHeader, highWatermark ident.Offset) {
 	old := f.loader.Image()
-	f.loader = metadata.NewLoader(image, timestampMs)
+	f.loader = metadata.NewLoader(image, header.LastContainedLogTimestamp)
+	if header.Voters != nil {
+		f.voters, f.votersChanged = header.Voters.Voters, true
+	}
 	f.appliedEnd, f.appliedEpoch = id.EndOffset, id.Epoch
 	f.drop()
 	f.highWatermark = max(f.highWatermark, id.EndOffset, highWatermark)
 	if f.target == ident.UnknownOffset {
 		f.target = f.highWatermark
 	}
-	f.publish(Step{Old: old, New: image, Delta: metadata.Compare(old, image), HighWatermark: f.highWatermark, Timestamp: timestampMs})
+	f.tell(Step{Old: old, New: image, Delta: metadata.Compare(old, image)})
+}
+
+func (f *follower) tell(s Step) {
+	s.Voters, s.VotersChanged, s.HighWatermark, s.Timestamp = f.voters, f.votersChanged, f.highWatermark, f.loader.Timestamp()
+	f.votersChanged = false
+	f.publish(s)
+}
+
+// noteVoters looks for a voter set among the control records of a batch that was applied (KIP-853).
+func (f *follower) noteVoters(b metadata.Batch) error {
+	for _, c := range b.Control {
+		if c.Type != batch.VotersType {
+			continue
+		}
+		voters, err := batch.DecodeVoters(c.Value)
+		if err != nil {
+			return fmt.Errorf("voters in the batch at offset %d: %w", b.BaseOffset, err)
+		}
+		f.voters, f.votersChanged = voters.Voters, true
+	}
+	return nil
 }
 
 func (f *follower) drop() { f.pending, f.pendingBytes = nil, 0 }
@@ -153,6 +179,9 @@ func (f *follower) apply() error {
 		if err := f.loader.Load(b); err != nil {
 			return &fatalError{err}
 		}
+		if err := f.noteVoters(b); err != nil {
+			return &fatalError{err}
+		}
 		f.appliedEnd, f.appliedEpoch = b.LastOffset+1, b.Epoch
 		f.pendingBytes -= b.SizeBytes
 	}
@@ -167,6 +196,6 @@ func (f *follower) apply() error {
 	if after, _ := image.Position(); after == before {
 		return nil // Inside of a metadata transaction.
 	}
-	f.publish(Step{Old: old, New: image, Delta: delta, HighWatermark: f.highWatermark, Timestamp: f.loader.Timestamp()})
+	f.tell(Step{Old: old, New: image, Delta: delta})
 	return nil
 }

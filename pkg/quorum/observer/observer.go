@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/highwater-io/highwater/pkg/batch"
 	"github.com/highwater-io/highwater/pkg/ident"
 	"github.com/highwater-io/highwater/pkg/metadata"
 	"github.com/highwater-io/highwater/pkg/wire"
@@ -30,6 +31,10 @@ type Step struct {
 	Old, New *metadata.Image
 	// Delta says what changed. It belongs to the consumer.
 	Delta *metadata.Delta
+	// Voters is the voter set as of New, nil while none was read; it is not to be changed. VotersChanged says that this
+	// step brought it.
+	Voters        []batch.Voter
+	VotersChanged bool
 	// HighWatermark is the leader's, as far as known at this step.
 	HighWatermark ident.Offset
 	// Timestamp is when the last record of the step was appended, by the leader's clock, in ms since 1970.
@@ -67,9 +72,10 @@ type Observer struct {
 	caughtUp chan struct{}
 	follower follower // only Run's goroutine
 
-	mu    sync.Mutex
-	state State
-	image *metadata.Image
+	mu     sync.Mutex
+	state  State
+	image  *metadata.Image
+	voters []batch.Voter
 }
 
 // New checks cfg and fills its defaults.
@@ -129,6 +135,13 @@ func (o *Observer) Image() *metadata.Image {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.image
+}
+
+// Voters returns the voter set as of Image, nil while none was read. It is not to be changed.
+func (o *Observer) Voters() []batch.Voter {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.voters
 }
 
 // CaughtUpOnce is closed when all has been applied that was committed when the leader was first reached. Before
@@ -216,7 +229,7 @@ func (o *Observer) take(ctx context.Context, l *leader, a answer) error {
 
 func (o *Observer) publish(s Step) {
 	o.mu.Lock()
-	o.image = s.New
+	o.image, o.voters = s.New, s.Voters
 	o.mu.Unlock()
 	o.cfg.OnStep(s)
 }

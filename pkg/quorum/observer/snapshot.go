@@ -47,7 +47,7 @@ func (o *Observer) loadSnapshot(ctx context.Context, l *leader, a answer) error 
 	if err != nil {
 		return o.badSnapshot(err)
 	}
-	o.follower.install(id, image, header.LastContainedLogTimestamp, a.highWatermark)
+	o.follower.install(id, image, header, a.highWatermark)
 	return nil
 }
 
