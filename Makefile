@@ -174,6 +174,11 @@ e2e-snapshot: build ## Nodes that were away install a snapshot of the metadata; 
 	go build -o $(BIN)/proofs/ ./test/snapshot
 	$(BIN)/proofs/snapshot -kills $(KILLS) -seed $(SEED) $(SNAPSHOT_ARGS)
 
+.PHONY: e2e-voters
+e2e-voters: build ## The quorum goes from three voters to one, to three, to five and back while metadata is written; then one loses its volume.
+	go build -o $(BIN)/proofs/ ./test/voters
+	$(BIN)/proofs/voters $(VOTERS_ARGS)
+
 .PHONY: e2e-idle
 e2e-idle: build ## The operator writes nothing for MINUTES=2 while nothing changes.
 	go build -o $(BIN)/proofs/ ./test/idle
