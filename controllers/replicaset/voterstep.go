@@ -41,12 +41,17 @@ func nextVoterStep(wanted []candidate, actual []cluster.Voter, quorum cluster.Qu
 	has := func(id ident.NodeID) bool {
 		return slices.ContainsFunc(actual, func(v cluster.Voter) bool { return v.ID == id })
 	}
+	waits := voterStep{}
 	for _, v := range actual {
 		if i := slices.IndexFunc(wanted, func(c candidate) bool { return c.ID == v.ID }); i >= 0 && wanted[i].DirectoryID != v.DirectoryID {
-			return removal(v, actual, quorum, fmt.Sprintf("voter %d has lost its volume: its old identity leaves the quorum, and it joins again on the new one", v.ID))
+			step := removal(v, actual, quorum, fmt.Sprintf("voter %d has lost its volume: its old identity leaves the quorum, and it joins again on the new one", v.ID))
+			if step.remove != nil {
+				return step
+			}
+			waits = step // another one that comes may make it possible
+			break
 		}
 	}
-	waits := voterStep{}
 	for _, c := range wanted {
 		if has(c.ID) {
 			continue
