@@ -12,7 +12,6 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/highwater-io/highwater/pkg/batch"
 	"github.com/highwater-io/highwater/pkg/ident"
 	"github.com/highwater-io/highwater/pkg/metadata"
 	"github.com/highwater-io/highwater/pkg/nodefact"
@@ -211,10 +210,10 @@ func changeOf(target Target, s observer.Step) (Change, bool) {
 	return change, s.Delta.Changed() || s.VotersChanged
 }
 
-func voterSet(voters []batch.Voter) []Voter {
+func voterSet(voters []observer.Voter) []Voter {
 	var set []Voter
 	for _, v := range voters {
-		set = append(set, Voter{ID: v.ID, DirectoryID: v.DirectoryID})
+		set = append(set, Voter(v))
 	}
 	return set
 }

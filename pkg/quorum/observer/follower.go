@@ -24,11 +24,11 @@ type follower struct {
 	loader  *metadata.Loader
 	publish func(Step)
 
-	epoch         ident.Epoch   // the highest quorum epoch heard of
-	appliedEnd    ident.Offset  // where the loader stands
-	appliedEpoch  ident.Epoch   // the epoch of the last applied batch, 0 before the first
-	voters        []batch.Voter // as of what was applied
-	votersChanged bool          // since the last step
+	epoch         ident.Epoch  // the highest quorum epoch heard of
+	appliedEnd    ident.Offset // where the loader stands
+	appliedEpoch  ident.Epoch  // the epoch of the last applied batch, 0 before the first
+	voters        []Voter      // as of what was applied
+	votersChanged bool         // since the last step
 	highWatermark ident.Offset
 	target        ident.Offset // the first high watermark heard of
 	pending       []metadata.Batch
@@ -116,7 +116,7 @@ func (f *follower) install(id metadata.SnapshotID, image *metadata.Image, header
 	old := f.loader.Image()
 	f.loader = metadata.NewLoader(image, header.LastContainedLogTimestamp)
 	if header.Voters != nil {
-		f.voters, f.votersChanged = header.Voters.Voters, true
+		f.setVoters(*header.Voters)
 	}
 	f.appliedEnd, f.appliedEpoch = id.EndOffset, id.Epoch
 	f.drop()
@@ -133,6 +133,13 @@ func (f *follower) tell(s Step) {
 	f.publish(s)
 }
 
+func (f *follower) setVoters(set batch.Voters) {
+	f.voters, f.votersChanged = nil, true
+	for _, v := range set.Voters {
+		f.voters = append(f.voters, Voter{ID: v.ID, DirectoryID: v.DirectoryID})
+	}
+}
+
 // noteVoters looks for a voter set among the control records of a batch that was applied (KIP-853).
 func (f *follower) noteVoters(b metadata.Batch) error {
 	for _, c := range b.Control {
@@ -143,7 +150,7 @@ func (f *follower) noteVoters(b metadata.Batch) error {
 		if err != nil {
 			return fmt.Errorf("voters in the batch at offset %d: %w", b.BaseOffset, err)
 		}
-		f.voters, f.votersChanged = voters.Voters, true
+		f.setVoters(voters)
 	}
 	return nil
 }

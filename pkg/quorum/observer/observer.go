@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/highwater-io/highwater/pkg/batch"
 	"github.com/highwater-io/highwater/pkg/ident"
 	"github.com/highwater-io/highwater/pkg/metadata"
 	"github.com/highwater-io/highwater/pkg/wire"
@@ -33,12 +32,18 @@ type Step struct {
 	Delta *metadata.Delta
 	// Voters is the voter set as of New, nil while none was read; it is not to be changed. VotersChanged says that this
 	// step brought it.
-	Voters        []batch.Voter
+	Voters        []Voter
 	VotersChanged bool
 	// HighWatermark is the leader's, as far as known at this step.
 	HighWatermark ident.Offset
 	// Timestamp is when the last record of the step was appended, by the leader's clock, in ms since 1970.
 	Timestamp int64
+}
+
+// Voter is a member of the voter set: a node with a certain directory (KIP-853).
+type Voter struct {
+	ID          ident.NodeID
+	DirectoryID ident.UUID
 }
 
 // Config is what an Observer is made of. Bootstrap is required.
@@ -75,7 +80,7 @@ type Observer struct {
 	mu     sync.Mutex
 	state  State
 	image  *metadata.Image
-	voters []batch.Voter
+	voters []Voter
 }
 
 // New checks cfg and fills its defaults.
@@ -138,7 +143,7 @@ func (o *Observer) Image() *metadata.Image {
 }
 
 // Voters returns the voter set as of Image, nil while none was read. It is not to be changed.
-func (o *Observer) Voters() []batch.Voter {
+func (o *Observer) Voters() []Voter {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.voters
