@@ -295,6 +295,10 @@ func (n *Node) live() error { return nil }
 
 // ready says whether this member does its part. It asks no peer to be ready first.
 func (n *Node) ready() error {
+	if n.installing() {
+		install := n.quorum.install()
+		return fmt.Errorf("a snapshot of the metadata is being installed: %d of %d bytes are here", install.Bytes, install.Size)
+	}
 	if n.broker != nil {
 		if err := n.broker.lifecycle.ready(); err != nil {
 			return err
