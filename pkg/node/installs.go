@@ -36,10 +36,11 @@ const (
 // What is told once per install, its start and its end, is on the disk before it is told, and stays until it was
 // acknowledged (installrecords.go): a node that was killed goes on with the same install.
 type installs struct {
-	node   ident.NodeID
-	facts  *factStream
-	logger *slog.Logger
-	kick   chan struct{}
+	node    ident.NodeID
+	facts   *factStream
+	logger  *slog.Logger
+	metrics snapshotMetrics
+	kick    chan struct{}
 
 	// goal is the target of the install that is under way, 0 when none is. For those who must not wait for the disk.
 	goal atomic.Int64
@@ -91,7 +92,7 @@ func openInstalls(n *Node, now time.Time) (*installs, error) {
 		return nil, err
 	}
 	s := &installs{
-		node: n.cfg.NodeID, facts: n.facts, logger: n.logger, kick: make(chan struct{}, 1),
+		node: n.cfg.NodeID, facts: n.facts, logger: n.logger, metrics: n.metrics.snapshots, kick: make(chan struct{}, 1),
 		records: records, ends: map[ident.UUID]int64{}, since: -1, behind: now,
 	}
 	for i := range records.all {
@@ -233,8 +234,10 @@ func (s *installs) lookAtProgress(now time.Time, r *installRecord, seen installS
 		c.start = true
 	}
 	if failed {
+		reason := failureReason(i.Failure)
+		s.metrics.downloadsFailed.WithLabelValues(reason).Add(float64(i.Failures - c.failures))
 		c.failures = i.Failures
-		s.tellFailure(now, r, failureReason(i.Failure), i.Failure)
+		s.tellFailure(now, r, reason, i.Failure)
 	}
 	if !i.Active || !c.start || i.Bytes == 0 || now.Sub(c.progressAt) < installProgressInterval {
 		return

@@ -38,7 +38,7 @@ func newInstallLife(t *testing.T, fsys vfs.FS, now time.Time) *installLife {
 	}
 	n := &Node{
 		cfg: Config{NodeID: 3, MetadataDir: "metadata"}, logger: slog.New(slog.DiscardHandler),
-		facts: newFactStream(id), metadataDir: newLogDir(fsys, "metadata", 0),
+		metrics: newMetrics(), facts: newFactStream(id), metadataDir: newLogDir(fsys, "metadata", 0),
 	}
 	s, err := openInstalls(n, now)
 	if err != nil {

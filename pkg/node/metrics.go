@@ -23,7 +23,8 @@ type nodeMetrics struct {
 	logFlush                           flushMetrics
 	chores                             choreMetrics
 	turns                              turnMetrics
-	snapshotSeconds                    prometheus.Histogram
+	snapshots                          snapshotMetrics
+	quorum                             quorumMetrics
 	scrubbed                           prometheus.Counter
 	requests                           *prometheus.HistogramVec
 	connections                        *prometheus.GaugeVec
@@ -48,14 +49,12 @@ func newMetrics() *nodeMetrics {
 			Namespace: "highwater", Name: "request_seconds", Help: "From a request's first byte to its written answer.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 4, 9),
 		}, []string{"listener", "api"}),
-		logFlush: newFlushMetrics(),
-		chores:   newChoreMetrics(),
-		turns:    newTurnMetrics(),
-		snapshotSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Namespace: "highwater", Name: "metadata_snapshot_seconds", Help: "How long writing a snapshot of the metadata took.",
-			Buckets: prometheus.ExponentialBuckets(0.001, 4, 10),
-		}),
-		scrubbed: counter("log_scrubbed_bytes_total", "Bytes of sealed segments that were read to check their checksums."),
+		logFlush:  newFlushMetrics(),
+		chores:    newChoreMetrics(),
+		turns:     newTurnMetrics(),
+		snapshots: newSnapshotMetrics(),
+		quorum:    newQuorumMetrics(),
+		scrubbed:  counter("log_scrubbed_bytes_total", "Bytes of sealed segments that were read to check their checksums."),
 		connections: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: "highwater", Name: "connections", Help: "Open connections.",
 		}, []string{"listener"}),
@@ -68,7 +67,9 @@ func newMetrics() *nodeMetrics {
 		ConstLabels: prometheus.Labels{"version": buildinfo.Version},
 	})
 	build.Set(1)
-	m.registry.MustRegister(m.snapshotSeconds, m.turns.all, m.scrubbed)
+	m.registry.MustRegister(m.turns.all, m.scrubbed)
+	m.registry.MustRegister(m.snapshots.collectors()...)
+	m.registry.MustRegister(m.quorum.commitSeconds, m.quorum.electionSeconds)
 	m.registry.MustRegister(m.chores.runs, m.chores.failures, m.logFlush.seconds, m.logFlush.records, m.logFlush.bytes)
 	m.registry.MustRegister(m.isrShrinks, m.isrExpands, m.isrRefused, m.alterSeconds, m.alterFailures, m.requests,
 		m.connections, m.closed, build, collectors.NewGoCollector(),

@@ -94,7 +94,7 @@ func (n *Node) open() error {
 	}
 	n.publisher = newPublisher(n)
 	n.snapshotter = newSnapshotter(n)
-	n.metrics.registry.MustRegister(quorumCollector{n.quorum})
+	n.metrics.registry.MustRegister(quorumCollector{n.quorum, n.publisher})
 	if n.broker != nil {
 		n.broker.lifecycle.installing = n.installing
 	}

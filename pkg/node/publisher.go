@@ -23,6 +23,7 @@ type publisher struct {
 	kick     chan struct{}
 
 	latest  atomic.Pointer[metadata.Image]
+	applied atomic.Int64 // when the last record of it was appended, in ms since 1970
 	leading atomic.Pointer[raft.EpochStart]
 
 	// For the broker, which opens and closes logs by what it is told and may take its time.
@@ -81,6 +82,7 @@ func (p *publisher) publish() error {
 		if state != nil {
 			p.loader, p.replaced = metadata.NewLoader(state.Image, state.TimestampMs), true
 			p.node.snapshotter.restarted()
+			p.node.metrics.snapshots.loads.Inc()
 			continue
 		}
 		p.node.snapshotter.applied(len(raw))
@@ -122,6 +124,7 @@ func (p *publisher) hand(highWatermark ident.Offset) {
 		return
 	}
 	p.latest.Store(image)
+	p.applied.Store(p.loader.Timestamp())
 	if n.installs.underWay() {
 		n.installs.wake()
 	}

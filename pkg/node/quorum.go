@@ -31,6 +31,7 @@ type quorum struct {
 	waiting   map[uint64]func(raft.Message)
 	// installing: a snapshot was on its way here when the executor was last looked at.
 	installing bool
+	latency    quorumLatency
 
 	committed atomic.Int64 // the high watermark
 	// snapshotWanted: the disk has damaged the last snapshot, and there is none in its place yet.
@@ -65,6 +66,7 @@ func openQuorum(n *Node) (*quorum, error) {
 	q := &quorum{
 		node: n, waiting: map[uint64]func(raft.Message){},
 		timerKick: make(chan struct{}, 1), flushKick: make(chan struct{}, 1),
+		latency: newQuorumLatency(n.metrics, n.clock.now()),
 	}
 	q.committed.Store(int64(ident.UnknownOffset))
 	q.peers = newQuorumPeers(q)
@@ -131,14 +133,17 @@ func (q *quorum) settle(err error) {
 	// Under the mutex, so that the newest leadership is the last that is told, and told before anything that is
 	// committed after it. None of those who are told waits or calls back.
 	var changed bool
+	now := q.node.clock.now()
 	if err == nil && out.Leadership != nil {
 		changed = q.leadershipChanged(*out.Leadership)
+		q.latency.leadership(now, *out.Leadership, q.node.cfg.NodeID)
 	}
 	if err == nil && out.Leading != nil {
 		q.node.publisher.lead(*out.Leading)
 	}
 	if out.HighWatermark {
 		q.committed.Store(int64(q.exec.HighWatermark()))
+		q.latency.committed(now, q.exec.HighWatermark())
 	}
 	flush := q.exec.FlushWanted()
 	q.snapshotWanted.Store(q.exec.SnapshotWanted())
@@ -165,6 +170,7 @@ func (q *quorum) settle(err error) {
 	}
 	wakeUp(q.timerKick)
 	for _, d := range out.Damaged {
+		q.node.metrics.snapshots.damaged.Inc()
 		q.node.logger.Error("a metadata snapshot on this node's disk is damaged: it is served to nobody any more, and one of the state in memory "+
 			"takes its place; look after the disk", "id", d.ID.String(), "error", d.Err)
 	}
@@ -363,7 +369,11 @@ func (q *quorum) propose(epoch ident.Epoch, at ident.Offset, batches []byte) err
 		q.mu.Unlock()
 		return &otherOffsetError{end}
 	}
-	_, err := q.exec.Propose(q.node.clock.now(), epoch, batches)
+	now := q.node.clock.now()
+	_, err := q.exec.Propose(now, epoch, batches)
+	if err == nil {
+		q.latency.appended(now, q.exec.EndOffset())
+	}
 	q.settle(err)
 	return err
 }

@@ -93,6 +93,25 @@ func TestNodesThatWereAwayInstallASnapshot(t *testing.T) {
 		c.wantMetric(id, "highwater_metadata_snapshots_installed_total", 1)
 		c.wantMetric(id, "highwater_metadata_snapshot_installing", 0)
 	}
+	sent, err := c.metric(leader, "highwater_metadata_snapshots_sent_total")
+	if err != nil || sent < 2 {
+		t.Errorf("the leader has sent %v snapshots: %v", sent, err)
+	}
+	for _, id := range []ident.NodeID{away, 1} {
+		received, err := c.metric(id, "highwater_metadata_snapshot_received_bytes_total")
+		if err != nil || received < 1000 {
+			t.Errorf("node %d has received %v bytes of snapshots: %v", id, received, err)
+		}
+		if loads, err := c.metric(id, "highwater_metadata_snapshots_loaded_total"); err != nil || loads < 1 {
+			t.Errorf("node %d has loaded %v snapshots: %v", id, loads, err)
+		}
+		if age, err := c.metric(id, "highwater_metadata_snapshot_age_seconds"); err != nil || age <= 0 || age > 300 {
+			t.Errorf("the snapshot of node %d is %v s old: %v", id, age, err)
+		}
+		if margin, err := c.metric(leader, fmt.Sprintf(`highwater_quorum_replica_log_start_distance{node="%d"}`, id)); err != nil || margin < 0 {
+			t.Errorf("node %d is %v from the log's start: %v", id, margin, err)
+		}
+	}
 	installs := map[ident.NodeID]ident.UUID{}
 	for _, id := range []ident.NodeID{away, 1} {
 		installs[id] = c.installTold(id)

@@ -79,9 +79,10 @@ func (s *snapshotter) take(state exec.State) {
 		})
 	})
 	if err != nil {
+		s.node.metrics.snapshots.failures.Inc()
 		return // the quorum has stopped the node, and says why
 	}
 	took := time.Since(began)
-	s.node.metrics.snapshotSeconds.Observe(took.Seconds())
+	s.node.metrics.snapshots.seconds.Observe(took.Seconds())
 	s.node.logger.Info("metadata snapshot taken", "id", pending.ID().String(), "bytes", pending.Size(), "took", took)
 }

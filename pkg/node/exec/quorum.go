@@ -51,7 +51,7 @@ type Quorum struct {
 	state   *State   // that a snapshot brought, until TakeState
 	partial *partial // snapshot that is being fetched
 
-	installed int64 // counts
+	installed, received int64 // counts: snapshots, bytes of them
 
 	effects     raft.Effects
 	todo        []raft.Event

@@ -45,16 +45,18 @@ type SnapshotStats struct {
 	// Latest names the newest one, zero when there is none.
 	Latest      metadata.SnapshotID
 	LatestBytes int64
-	// Installed and SentBytes count since the start.
-	Installed, SentBytes int64
+	// LatestMs is when the last record in it was appended, in ms since 1970.
+	LatestMs int64
+	// Installed, Sent (to its last byte), SentBytes and ReceivedBytes count since the start.
+	Installed, Sent, SentBytes, ReceivedBytes int64
 }
 
 // Snapshots is for metrics.
 func (q *Quorum) Snapshots() SnapshotStats {
-	s := SnapshotStats{Count: len(q.snapshots.files), Installed: q.installed, SentBytes: q.snapshots.sent}
+	s := SnapshotStats{Count: len(q.snapshots.files), Installed: q.installed, Sent: q.snapshots.sent, SentBytes: q.snapshots.sentBytes, ReceivedBytes: q.received}
 	if s.Count > 0 {
 		latest := q.snapshots.files[s.Count-1]
-		s.Latest, s.LatestBytes = latest.id, latest.size
+		s.Latest, s.LatestBytes, s.LatestMs = latest.id, latest.size, latest.timestampMs
 	}
 	return s
 }
@@ -200,6 +202,7 @@ func (q *Quorum) storeChunk(e *raft.Effects) (raft.Event, error) {
 	if p == nil || p.id != c.Snapshot || p.size() != c.Position {
 		return nil, q.fail("store a snapshot", fmt.Errorf("a piece of %s at byte %d does not continue what is here", c.Snapshot, c.Position))
 	}
+	q.received += int64(len(c.Bytes))
 	if err := p.reader.Append(c.Bytes); err != nil {
 		return raft.SnapshotRefused{Snapshot: c.Snapshot, Err: err}, q.dropPartial()
 	}

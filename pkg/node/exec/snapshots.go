@@ -23,7 +23,8 @@ type snapshotFiles struct {
 	fs    vfs.FS
 	dir   string
 	files []snapshotFile
-	sent  int64 // bytes
+	// What was served: bytes, and snapshots to their last byte.
+	sentBytes, sent int64
 	// serveRotten is raft.MutateServeRotten.
 	serveRotten bool
 }
@@ -269,7 +270,10 @@ func (s *snapshotFiles) serve(now ident.Instant, r *raft.SnapshotRead) (damaged 
 		return nil, nil, err
 	}
 	file.readBy(r.Replica, now)
-	s.sent += int64(len(resp.Bytes))
+	s.sentBytes += int64(len(resp.Bytes))
+	if resp.Position+int64(len(resp.Bytes)) == file.size {
+		s.sent++
+	}
 	return nil, nil, nil
 }
 
