@@ -129,6 +129,10 @@ func (k *kafka) kill() {
 	}
 }
 
+// pause stops it where it is, and resume lets it go on.
+func (k *kafka) pause()  { k.process.Signal(syscall.SIGSTOP) }
+func (k *kafka) resume() { k.process.Signal(syscall.SIGCONT) }
+
 // stop is a controlled shutdown.
 func (k *kafka) stop() error {
 	k.process.Signal(syscall.SIGTERM)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/highwater-io/highwater/internal/testscale"
@@ -64,6 +65,7 @@ func (p *proof) records(ctx context.Context) error {
 	p.check("both replicas of either partition are the same byte for byte, and in sync", func() (string, error) {
 		return p.sameBytes(ctx, 0, kafkaID)
 	})
+	p.check("kafka-delete-records: either leader answers once the other's replica has followed", func() (string, error) { return p.deleteRecords(ctx) })
 	return nil
 }
 
@@ -95,12 +97,16 @@ func (p *proof) console(ctx context.Context) (string, error) {
 
 // produce writes n records with each codec to a partition.
 func (p *proof) produce(ctx context.Context, topic string, partition int32, n int, acks kgo.Acks) error {
+	return produceTo(ctx, []string{p.ours.nodes[0].external, p.ours.nodes[1].external, p.broker.external}, topic, partition, n, acks)
+}
+
+// produceTo asks no node but these, and the leader.
+func produceTo(ctx context.Context, seeds []string, topic string, partition int32, n int, acks kgo.Acks) error {
 	ctx, cancel := context.WithTimeout(ctx, testscale.Duration(time.Minute))
 	defer cancel()
 	for i, codec := range codecs() {
 		options := []kgo.Opt{
-			kgo.SeedBrokers(p.ours.nodes[0].external, p.ours.nodes[1].external, p.broker.external), kgo.RecordPartitioner(kgo.ManualPartitioner()),
-			kgo.ProducerBatchCompression(codec), kgo.RequiredAcks(acks), kgo.MetadataMinAge(100 * time.Millisecond),
+			kgo.SeedBrokers(seeds...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchCompression(codec), kgo.RequiredAcks(acks), kgo.MetadataMinAge(100 * time.Millisecond),
 		}
 		if acks != kgo.AllISRAcks() {
 			options = append(options, kgo.DisableIdempotentWrite())
@@ -152,6 +158,43 @@ func (p *proof) consume(ctx context.Context, topic string, partitions int32) (in
 		n += fetches.NumRecords()
 	}
 	return n, nil
+}
+
+// deletedBefore is up to where the records of mixed are deleted.
+const deletedBefore = 100
+
+// deleteRecords has Kafka's tool delete the first records of both partitions.
+func (p *proof) deleteRecords(ctx context.Context) (string, error) {
+	file := filepath.Join(p.dir, "delete.json")
+	ask := fmt.Sprintf(`{"version": 1, "partitions": [{"topic": %[1]q, "partition": 0, "offset": %[2]d}, {"topic": %[1]q, "partition": 1, "offset": %[2]d}]}`,
+		topicMixed, deletedBefore)
+	if err := os.WriteFile(file, []byte(ask), 0o644); err != nil {
+		return "", err
+	}
+	out, err := tool(ctx, deleteRecords, "--bootstrap-server", p.broker.external, "--offset-json-file", file)
+	if err != nil {
+		return "", err
+	}
+	for index := range 2 {
+		if want := fmt.Sprintf("partition: %s-%d\tlow_watermark: %d", topicMixed, index, deletedBefore); !strings.Contains(out, want) {
+			return "", fmt.Errorf("%q is not in: %s", want, out)
+		}
+	}
+	return fmt.Sprintf("both start at %d", deletedBefore), p.startsAt(ctx)
+}
+
+// startsAt wants both partitions of mixed to start behind what was deleted, whoever leads them.
+func (p *proof) startsAt(ctx context.Context) error {
+	starts, err := kadm.NewClient(p.ours.client).ListStartOffsets(ctx, topicMixed)
+	if err != nil {
+		return err
+	}
+	for index := range int32(2) {
+		if start, ok := starts.Lookup(topicMixed, index); !ok || start.Err != nil || start.Offset != deletedBefore {
+			return fmt.Errorf("%s-%d starts at %d, want %d: %w", topicMixed, index, start.Offset, deletedBefore, start.Err)
+		}
+	}
+	return nil
 }
 
 // sameBytes waits until both partitions of mixed are in sync, and compares the files of both replicas.

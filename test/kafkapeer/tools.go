@@ -21,6 +21,7 @@ const (
 	configs         = "kafka.admin.ConfigCommand"
 	logDirs         = "org.apache.kafka.tools.LogDirsCommand"
 	leaderElection  = "org.apache.kafka.tools.LeaderElectionCommand"
+	deleteRecords   = "org.apache.kafka.tools.DeleteRecordsCommand"
 	jmxTool         = "org.apache.kafka.tools.JmxTool"
 	consoleProducer = "org.apache.kafka.tools.ConsoleProducer"
 	consoleConsumer = "org.apache.kafka.tools.consumer.ConsoleConsumer"
