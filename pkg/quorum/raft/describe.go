@@ -26,13 +26,10 @@ type Description struct {
 
 // Describe returns the state of the quorum as of now; false when this node does not lead.
 func (n *Node) Describe(now ident.Instant) (Description, bool) {
-	d := Description{Leader: n.vote.Leader, Epoch: n.vote.Epoch, HighWatermark: ident.UnknownOffset}
+	d := Description{Leader: n.vote.Leader, Epoch: n.vote.Epoch, HighWatermark: n.told()}
 	if n.role != Leader {
 		d.Leader = n.leaderInfo().Leader
 		return d, false
-	}
-	if n.lead.begun {
-		d.HighWatermark = n.highWatermark
 	}
 	for _, v := range n.Voters() {
 		if v.Key == n.cfg.Self {

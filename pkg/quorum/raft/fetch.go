@@ -16,17 +16,26 @@ type parkedFetch struct {
 // maxParked bounds how many fetches wait; one more gets an empty answer at once.
 const maxParked = 4096
 
+// told is the high watermark that this node, as leader, tells others: none until its epoch has one. What it knew as a
+// follower may be less than its predecessor has told them, and Kafka's followers end when it goes back.
+func (n *Node) told() ident.Offset {
+	if n.role != Leader || !n.lead.begun {
+		return ident.UnknownOffset
+	}
+	return n.highWatermark
+}
+
 func (n *Node) fetchResponse() *FetchResponse {
 	return &FetchResponse{
 		Current:        n.leaderInfo(),
-		HighWatermark:  n.highWatermark,
+		HighWatermark:  n.told(),
 		LogStartOffset: n.log.StartOffset(),
 	}
 }
 
 func (n *Node) fetchError(code Code) *FetchResponse {
 	r := n.fetchResponse()
-	r.Code, r.HighWatermark = code, ident.UnknownOffset
+	r.Code, r.HighWatermark = code, ident.UnknownOffset // of any role
 	return r
 }
 
@@ -119,7 +128,7 @@ func (n *Node) answerFetch(token uint64, m *FetchRequest) bool {
 			MaxBytes: min(m.MaxBytes, n.cfg.FetchMaxBytes),
 			Response: n.fetchResponse(),
 		})
-	case m.HighWatermark < n.highWatermark:
+	case m.HighWatermark < n.told():
 		n.reply(token, n.fetchResponse())
 	default:
 		return false

@@ -205,6 +205,40 @@ func TestParkedFetchIsWokenByAppendHighWatermarkAndTime(t *testing.T) {
 	}
 }
 
+// What a new leader knew as a follower may be behind what its predecessor told the others, and a follower of Apache
+// Kafka's ends when its high watermark goes back.
+func TestNewLeaderTellsNoHighWatermarkUntilItsEpochHasOne(t *testing.T) {
+	p, s := follower(t, logOf(1, 1, 1))
+	p.step(1, raft.Response{From: 1, Correlation: s.Correlation, Msg: &raft.FetchResponse{Current: leader1, HighWatermark: 2}})
+	now := elect(t, p, 1)
+	epoch, end := p.node.Epoch(), p.log.EndOffset()
+	if p.node.HighWatermark() != 2 {
+		t.Fatalf("high watermark %d", p.node.HighWatermark())
+	}
+	for _, from := range []struct {
+		id     ident.NodeID
+		offset ident.Offset
+		last   ident.Epoch
+	}{{10, 3, 1}, {10, end, epoch}} {
+		m := fetch(from.id, epoch, from.offset, from.last)
+		m.HighWatermark = ident.UnknownOffset
+		r, ok := p.ask(now, m).(*raft.FetchResponse)
+		if parks := from.offset == end; ok == parks || ok && r.HighWatermark != ident.UnknownOffset {
+			t.Errorf("a fetch at %d is answered with %+v", from.offset, r)
+		}
+	}
+	if d, _ := p.node.Describe(now); d.HighWatermark != ident.UnknownOffset {
+		t.Errorf("described with high watermark %d", d.HighWatermark)
+	}
+	r, ok := p.ask(now, fetch(3, epoch, end, epoch)).(*raft.FetchResponse)
+	if p.node.HighWatermark() != end || ok && r.HighWatermark != end {
+		t.Errorf("a majority has everything: high watermark %d, told %+v", p.node.HighWatermark(), r)
+	}
+	if r, ok := p.replyTo(99).(*raft.FetchResponse); !ok || r.HighWatermark != end {
+		t.Errorf("who waited is told %+v", r)
+	}
+}
+
 func TestParkedFetchOfADeposedLeaderIsAnsweredWithTheNewOne(t *testing.T) {
 	p, now := elected(t, config(1), logOf())
 	p.step(now, raft.Request{Token: 5, Msg: fetch(10, 1, 3, 1)})
