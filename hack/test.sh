@@ -13,6 +13,9 @@ echo "make test: API server in $KUBEBUILDER_ASSETS; building the binaries that p
 make --no-print-directory build
 export HIGHWATER_BIN=$PWD/bin
 # The simulator has one goroutine a schedule: the race detector would find nothing there and take ten times as long.
+# Fresh schedules, of which the seed is printed; make sim plays more of them.
+env CGO_ENABLED=0 go build -o bin/proofs/sim ./test/sim
+bin/proofs/sim -quorum=1000 -isr=500
 env CGO_ENABLED=0 go test -timeout 20m ./pkg/sim
 # -p 2: the packages with real processes and API servers time out when more of them share two cores.
 mapfile -t packages < <(go list ./... | grep -v '/pkg/sim$')

@@ -100,8 +100,8 @@ type isrSim struct {
 func RunISR(o ISROptions) ISRReport {
 	w := NewWorld(o.Seed)
 	w.Verbose = o.Verbose
-	s := &isrSim{opts: o, w: w, minISR: 1 + w.Rand.IntN(2)}
-	s.disk = []DiskMode{PageCache, MachineLoss, FlushAlways}[w.Rand.IntN(3)]
+	s := &isrSim{opts: o, w: w, minISR: 1 + w.IntN(2)}
+	s.disk = []DiskMode{PageCache, MachineLoss, FlushAlways}[w.IntN(3)]
 	if s.disk == MachineLoss {
 		s.minISR = 2
 	}
@@ -139,9 +139,9 @@ func (s *isrSim) run() {
 	s.faults = true
 	s.net.Faults = Faults{
 		DelayMin: 100 * time.Microsecond, DelayMax: s.w.Between(time.Millisecond, 20*time.Millisecond),
-		Loss: s.w.Rand.IntN(30), Duplicate: s.w.Rand.IntN(50), Reorder: s.w.Rand.IntN(200),
+		Loss: s.w.IntN(30), Duplicate: s.w.IntN(50), Reorder: s.w.IntN(200),
 	}
-	s.control.Faults = Faults{DelayMin: 100 * time.Microsecond, DelayMax: s.w.Between(time.Millisecond, 100*time.Millisecond), Loss: s.w.Rand.IntN(50)}
+	s.control.Faults = Faults{DelayMin: 100 * time.Microsecond, DelayMax: s.w.Between(time.Millisecond, 100*time.Millisecond), Loss: s.w.IntN(50)}
 	s.nextFault()
 	end := s.w.Now().Add(isrFaultTime)
 	s.w.RunUntil(end, func() bool { return s.violation != "" })

@@ -163,7 +163,7 @@ func (a *isrAuthority) setMinISR() {
 	if a.s.disk == MachineLoss {
 		low = 2
 	}
-	value := strconv.Itoa(low + a.s.w.Rand.IntN(4-low))
+	value := strconv.Itoa(low + a.s.w.IntN(4-low))
 	req := kmsg.NewPtrIncrementalAlterConfigsRequest()
 	resource, config := kmsg.NewIncrementalAlterConfigsRequestResource(), kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
 	resource.ResourceType, resource.ResourceName = kmsg.ConfigResourceTypeTopic, isrTopic

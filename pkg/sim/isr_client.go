@@ -48,7 +48,7 @@ func (p *isrProducer) send() {
 		if !p.idempotent && p.stopAfter == 0 && p.s.w.Chance(300) {
 			p.acks = 1
 		}
-		for range 1 + p.s.w.Rand.IntN(4) {
+		for range 1 + p.s.w.IntN(4) {
 			p.batch = append(p.batch, fmt.Sprintf("%d-%d", p.id, p.next))
 			p.next++
 		}
@@ -119,7 +119,7 @@ func (s *isrSim) guessLeader() ident.NodeID {
 	if p := s.ctl.partition(); p != nil && p.Leader != ident.NoNode && !s.w.Chance(200) {
 		return p.Leader
 	}
-	return ident.NodeID(1 + s.w.Rand.IntN(3))
+	return ident.NodeID(1 + s.w.IntN(3))
 }
 
 // isrConsumer reads from the first record on. Like any client of today it names the newest leader epoch it has heard

@@ -20,7 +20,7 @@ func (s *isrSim) nextFault() {
 }
 
 func (s *isrSim) fault() {
-	n := s.nodes[s.w.Rand.IntN(3)]
+	n := s.nodes[s.w.IntN(3)]
 	calm := s.w.Now().Sub(s.lastFault) > 2*isrSession
 	if s.disk == MachineLoss {
 		if !calm {
@@ -35,7 +35,7 @@ func (s *isrSim) fault() {
 		s.switchFlush()
 		return
 	}
-	switch s.w.Rand.IntN(17) {
+	switch s.w.IntN(17) {
 	case 0, 1, 2:
 		switch {
 		case s.flushCounts() && s.w.Chance(100):
@@ -95,7 +95,7 @@ func (s *isrSim) planLoss(n *isrNode) {
 		}
 		s.lastFault = s.w.Now()
 		s.counts.Losses++
-		n.loseMachine(s.w.Rand.IntN(100))
+		n.loseMachine(s.w.IntN(100))
 		n.restartAfter(s.w.Between(10*time.Millisecond, isrSession/2))
 		s.haunt(n)
 	})
@@ -123,7 +123,7 @@ func (s *isrSim) haunt(n *isrNode) {
 
 // cut stops one way between two nodes, or between a node and the controller.
 func (s *isrSim) cut(n *isrNode) {
-	other := s.nodes[s.w.Rand.IntN(3)].id
+	other := s.nodes[s.w.IntN(3)].id
 	net := s.net
 	if other == n.id {
 		other, net = isrController, s.control

@@ -55,7 +55,7 @@ func (s *isrSim) switchFlush() {
 // loseMachine has one machine lose its power.
 func (s *isrSim) loseMachine(n *isrNode) {
 	s.counts.Losses++
-	n.loseMachine(s.w.Rand.IntN(100))
+	n.loseMachine(s.w.IntN(100))
 	n.restartAfter(s.w.Between(10*time.Millisecond, 4*time.Second))
 }
 

@@ -47,7 +47,7 @@ func (s *isrSim) rot(n *isrNode) {
 	if from >= upTo {
 		return
 	}
-	o := from + ident.Offset(s.w.Rand.IntN(int(upTo-from)))
+	o := from + ident.Offset(s.w.IntN(int(upTo-from)))
 	chunk, err := l.Read(o, 1, l.EndOffset(), true)
 	if err != nil || chunk.Bytes == 0 {
 		s.fail("node %d: no batch at %d to be damaged: %v", n.id, o, err)
@@ -65,12 +65,12 @@ func (s *isrSim) rot(n *isrNode) {
 		}
 	}
 	r := chunk.Ranges[0]
-	at := r.Pos + batch.CRCStart + int64(s.w.Rand.IntN(r.Len-batch.CRCStart)) // what is outside of the checksum is pkg/log's matter
+	at := r.Pos + batch.CRCStart + int64(s.w.IntN(r.Len-batch.CRCStart)) // what is outside of the checksum is pkg/log's matter
 	f, err := n.fs.OpenFile(r.File.Name(), os.O_RDWR, 0)
 	b := make([]byte, 1)
 	if err == nil {
 		_, err = f.ReadAt(b, at)
-		b[0] ^= 1 << s.w.Rand.IntN(8)
+		b[0] ^= 1 << s.w.IntN(8)
 		if _, e := f.WriteAt(b, at); err == nil {
 			err = e
 		}

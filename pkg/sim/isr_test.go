@@ -7,7 +7,7 @@ import (
 )
 
 var (
-	isrSeeds = flag.Int("isr.seeds", 1000, "how many schedules of the ISR simulation are played")
+	isrSeeds = flag.Int("isr.seeds", 300, "how many schedules of the ISR simulation are played")
 	isrFirst = flag.Uint64("isr.first", 0, "the seed of the first of them; 0: a fresh one")
 )
 

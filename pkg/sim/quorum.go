@@ -16,7 +16,7 @@ type QuorumOptions struct {
 	// Mutant breaks one rule of the core, the executor or the disk (QuorumMutants).
 	Mutant  raft.Mutant
 	Verbose bool // keep the text of the trace
-	Voters  int  // 3 or 5, else by the seed
+	Voters  int  // how many at first; 0: by the seed
 	// Visit is told of each state that the cluster is in, as a number in which neither offsets, epochs nor times
 	// count, only how they compare.
 	Visit func(state uint64)

@@ -317,20 +317,9 @@ func (n *quorumNode) flushedUpTo() ident.Offset {
 
 // crashed looks at what a crash left on a node's disk, by what a start would make of it, without touching it.
 func (c *quorumChecker) crashed(n *quorumNode, flushed ident.Offset) {
-	q, recovery, err := exec.OpenQuorum(exec.QuorumConfig{
-		FS: n.disk.CrashClone(c.dice.Rand, 100), Dir: quorumDir, Voters: c.s.voters, Raft: raft.Config{Self: n.key(), ClusterID: "sim"},
-	})
-	if err != nil && n.replaced(err) {
-		return
-	}
-	if err != nil {
-		c.fail("FlushedStays: node %d: %v", n.id, err)
-		return
-	}
 	before := n.shadow
-	n.shadow, err = readShadow(q.Log(), c.behind(n, q.Log().StartOffset()))
-	if err != nil {
-		c.fail("FlushedStays: node %d: %v", n.id, err)
+	recovery, ok := c.lookAtDisk(n)
+	if !ok {
 		return
 	}
 	had, _ := before.upTo(flushed)
@@ -339,6 +328,23 @@ func (c *quorumChecker) crashed(n *quorumNode, flushed ident.Offset) {
 		return
 	}
 	c.stillOnMajority()
+}
+
+// lookAtDisk reads what a node that is down would start with; false when it would not, which is said.
+func (c *quorumChecker) lookAtDisk(n *quorumNode) (log.Recovery, bool) {
+	q, recovery, err := exec.OpenQuorum(exec.QuorumConfig{
+		FS: n.disk.CrashClone(c.dice.Rand, 100), Dir: quorumDir, Voters: n.configured(), Raft: raft.Config{Self: n.key(), ClusterID: "sim"},
+	})
+	if err != nil && n.replaced(err) {
+		return recovery, false
+	}
+	if err == nil {
+		n.shadow, err = readShadow(q.Log(), c.behind(n, q.Log().StartOffset()))
+	}
+	if err != nil {
+		c.fail("FlushedStays: node %d: %v", n.id, err)
+	}
+	return recovery, err == nil
 }
 
 // restarted looks at what a node remembers.

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"encoding/binary"
+	"errors"
 	"io"
 	"io/fs"
 	"strings"
@@ -73,7 +74,7 @@ func (f uncheckedFile) ReadAt(b []byte, at int64) (int, error) {
 		return 0, err
 	}
 	whole := make([]byte, size)
-	if _, err := f.File.ReadAt(whole, 0); err != nil && err != io.EOF {
+	if _, err := f.File.ReadAt(whole, 0); err != nil && !errors.Is(err, io.EOF) {
 		return 0, err
 	}
 	for rest := whole; len(rest) >= batch.HeaderSize; {

@@ -98,6 +98,14 @@ func (n *quorumNode) fs() vfs.FS {
 	return mutantDisk(fsys, n.s.opts.Mutant)
 }
 
+// configured are the voters that the node is told of from outside: the first ones, or, with a new disk, those of now.
+func (n *quorumNode) configured() raft.VoterSet {
+	if n.dirs > 0 {
+		return n.s.check.voters()
+	}
+	return n.s.voters
+}
+
 // boot starts the process on the disk as it is.
 func (n *quorumNode) boot() {
 	s := n.s
@@ -109,7 +117,7 @@ func (n *quorumNode) boot() {
 	n.failSync = n.failSync && s.faulting
 	n.loader, n.applied, n.newBytes, n.snapping, n.installed = metadata.NewLoader(metadata.Empty(), -1), 0, 0, false, 0
 	q, recovery, err := exec.OpenQuorum(exec.QuorumConfig{
-		FS: n.fs(), Dir: quorumDir, Voters: s.voters,
+		FS: n.fs(), Dir: quorumDir, Voters: n.configured(),
 		Log: log.Config{Settings: log.Settings{SegmentBytes: 4 << 10}},
 		Raft: raft.Config{
 			Self: n.key(), ClusterID: "sim", Seed: s.opts.Seed + uint64(n.life)<<32, FetchMaxBytes: s.plan.fetchMaxBytes,

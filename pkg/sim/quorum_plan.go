@@ -66,8 +66,11 @@ func newQuorumPlan(opts QuorumOptions) *quorumPlan {
 			delete(p.traits, name)
 		}
 	}
-	if d.Chance(300) {
+	switch roll := d.IntN(100); {
+	case roll < 30:
 		p.voters = 5
+	case roll < 35:
+		p.voters = 1 // and grows
 	}
 	if opts.Voters != 0 {
 		p.voters = opts.Voters

@@ -77,6 +77,9 @@ func (s *quorumSim) rot(d Dice, n *quorumNode) {
 	n.rotten = r
 	s.counts.Rots++
 	s.w.Trace("snapshot %s of %d rots: %d of %d bytes are left", id, n.id, len(r.isNow), len(r.was))
+	if n.q == nil {
+		s.check.lookAtDisk(n) // a snapshot may go further than what was flushed of the log behind it
+	}
 	switch d.IntN(5) {
 	case 0, 1:
 		n.kill(d, d.Chance(500))

@@ -209,7 +209,11 @@ func votersOf(b quorumBatch) (sets []raft.VotersAt) {
 		}
 		var set raft.VoterSet
 		for _, v := range record.Voters {
-			set = append(set, raft.Voter{Key: raft.ReplicaKey{ID: v.ID, DirectoryID: v.DirectoryID}})
+			voter := raft.Voter{Key: raft.ReplicaKey{ID: v.ID, DirectoryID: v.DirectoryID}}
+			for _, e := range v.Endpoints {
+				voter.Endpoints = append(voter.Endpoints, raft.Endpoint(e))
+			}
+			set = append(set, voter)
 		}
 		sets = append(sets, raft.VotersAt{Offset: b.base + ident.Offset(i), Voters: set})
 	}

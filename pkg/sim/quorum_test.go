@@ -8,7 +8,7 @@ import (
 )
 
 var (
-	quorumSeeds = flag.Uint64("quorum.seeds", 150, "how many schedules of the quorum simulation are played")
+	quorumSeeds = flag.Uint64("quorum.seeds", 100, "how many schedules of the quorum simulation are played")
 	quorumFirst = flag.Uint64("quorum.first", 0, "the seed of the first of them; 0: a fresh one")
 )
 

@@ -40,7 +40,7 @@ func mixed(h, x uint64) uint64 {
 }
 
 func (w *World) mixString(s string) {
-	for i := 0; i < len(s); i++ {
+	for i := range len(s) {
 		w.mix(uint64(s[i]))
 	}
 	w.mix(uint64(len(s)))
