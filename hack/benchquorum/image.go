@@ -79,7 +79,7 @@ func (r *imageRun) run(ctx context.Context, dir string) (err error) {
 		return err
 	}
 	defer r.cluster.Stop()
-	for _, step := range []func(context.Context) error{r.fill, r.restart, r.commits, r.install} {
+	for _, step := range []func(context.Context) error{r.fill, r.restart, r.commits, r.failover, r.install} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -98,6 +98,13 @@ func (r *imageRun) start(ctx context.Context, config string) (q nodes.Quorum, to
 	if err := r.cluster.StartVoters(); err != nil {
 		return q, 0, err
 	}
+	q, err = r.serves(ctx)
+	return q, time.Since(began), err
+}
+
+// serves waits until the quorum has committed a change of a topic.
+func (r *imageRun) serves(ctx context.Context) (q nodes.Quorum, err error) {
+	value := int(time.Now().Unix())
 	err = nodes.Eventually(ctx, "the quorum serves", time.Minute, func(ctx context.Context) error {
 		if q, err = r.cluster.Quorum(ctx); err != nil {
 			return err
@@ -107,9 +114,9 @@ func (r *imageRun) start(ctx context.Context, config string) (q nodes.Quorum, to
 			return err
 		}
 		defer conn.Close()
-		return alterConfigs(ctx, conn, 0, int(began.Unix()))
+		return alterConfigs(ctx, conn, 0, value)
 	})
-	return q, time.Since(began), err
+	return q, err
 }
 
 // fill creates the topics.
@@ -168,6 +175,25 @@ func (r *imageRun) commits(ctx context.Context) error {
 	r.row("snapshots written meanwhile, of three voters", "%d", seen)
 	r.row("commits of 8 clients meanwhile", "%.0f/s", result.PerSecond())
 	r.row("p50, p99, longest", "%s, %s, %s", short(result.P50), short(result.P99), short(result.Max))
+	return nil
+}
+
+// failover kills the quorum's leader.
+func (r *imageRun) failover(ctx context.Context) error {
+	quorum, err := r.serves(ctx)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	quorum.Leader.Kill()
+	now, err := r.serves(ctx)
+	if err != nil {
+		return err
+	}
+	if now.Leader == quorum.Leader || now.Epoch <= quorum.Epoch {
+		return fmt.Errorf("voter %d was killed and leads", quorum.Leader.ID)
+	}
+	r.row("the quorum's leader killed until another has committed", "%s", short(time.Since(began)))
 	return nil
 }
 

@@ -236,16 +236,7 @@ func (m *model) check() {
 			}
 		}
 	}
-	fresh := newIndex(s.image)
-	if fresh.entries.Len() != s.index.entries.Len() {
-		m.t.Fatalf("the index has %d entries, want %d", s.index.entries.Len(), fresh.entries.Len())
-	}
-	for it := fresh.entries.Iterator(); !it.Done(); {
-		k, leader, _ := it.Next()
-		if got, ok := s.index.entries.Get(k); !ok || got != leader {
-			m.t.Fatalf("the index has %v, %v for %v", got, ok, k)
-		}
-	}
+	sameIndex(m.t, s.index, newIndex(s.image))
 	m.checked = s.image
 }
 
