@@ -101,8 +101,10 @@ func snapshotFiles(dir string) ([]string, error) {
 	return names, nil
 }
 
-// partials lists what there is of snapshots that are not whole.
-func partials(dir string) ([]string, error) { return filepath.Glob(filepath.Join(dir, "*.part")) }
+// partials lists what there is of fetched snapshots that are not whole.
+func partials(dir string) ([]string, error) {
+	return filepath.Glob(filepath.Join(dir, "*-fetched*.part"))
+}
 
 func readSnapshot(dir, name string) ([]byte, error) {
 	return os.ReadFile(filepath.Join(dir, name+".checkpoint"))

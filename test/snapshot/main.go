@@ -6,7 +6,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -104,8 +103,8 @@ func (p *proof) run(ctx context.Context) (err error) {
 		"  %d events of starts and ends, "+
 		"%d admin requests set %d bytes of configs; %d bytes of snapshots and logs compared\n",
 		p.seed, p.rounds, p.downloads, p.transferred, p.killed, p.flipped, p.events, p.churn.requests, p.churn.bytes, p.compared)
-	if p.killed != p.kills {
-		return fmt.Errorf("%d nodes were killed, want %d", p.killed, p.kills)
+	if p.killed < p.kills {
+		return fmt.Errorf("%d nodes were killed, want %d or more", p.killed, p.kills)
 	}
 	return nil
 }
@@ -128,7 +127,8 @@ type part struct {
 func (p *proof) parts() []part {
 	return []part{
 		{"a voter, over a link of 3 MB/s", true, plan{rate: 3_000_000, quiet: true}},
-		{"a data node, over a link of 500 kB/s, on which a piece does not come in time", false, plan{rate: 500_000, quiet: true, long: true}},
+		{"a data node, over a link of 500 kB/s, on which a piece does not come in time, while metadata changes on", false,
+			plan{rate: 500_000, quiet: true, long: true, churns: true, act: p.changeOn}},
 		{"a voter, whose leader is killed in mid-transfer", true, plan{prepare: p.stopSomewhere, act: p.killLeader, fails: true}},
 		{"a data node, whose leader is killed in mid-transfer", false, plan{prepare: p.stopSomewhere, act: p.killLeader, fails: true}},
 		{"a voter, for which bytes change on the wire", true, plan{prepare: p.changeBytes, fails: true}},
@@ -150,79 +150,4 @@ func (p *proof) play(ctx context.Context, parts []part) error {
 		}
 	}
 	return nil
-}
-
-// stopSomewhere has the transfer stop at a random byte.
-func (p *proof) stopSomewhere(r *round) { r.gate = r.tap.await(1+p.random.Int64N(r.size*9/10), true) }
-
-// killLeader kills the leader when the transfer stops.
-func (p *proof) killLeader(ctx context.Context, r *round) error {
-	g := r.gate
-	if err := r.reach(ctx); err != nil {
-		return err
-	}
-	if _, err := localkube.Signal(p.Dir, g.server, localkube.Kill); err != nil {
-		return err
-	}
-	p.Say("  %s killed after %d of about %d bytes", g.server, g.at, r.size)
-	r.tap.open()
-	return nil
-}
-
-// killOperator kills the operator once it has told that the node installs; the next one leads when its lease has ended,
-// and has to tell the rest.
-func (p *proof) killOperator(ctx context.Context, r *round) error {
-	if err := r.Eventually(ctx, 20*time.Second, func(context.Context) error { return r.told.begun() }); err != nil {
-		return err
-	}
-	s, err := r.tap.look()
-	if err != nil {
-		return err
-	}
-	if _, err := localkube.Signal(p.Dir, "operator", localkube.Kill); err != nil {
-		return err
-	}
-	p.Say("  the operator killed after %d of about %d bytes", s.bytes, r.size)
-	return nil
-}
-
-// changeBytes has a byte changed in each of three downloads.
-func (p *proof) changeBytes(r *round) {
-	r.changes = 3
-	r.tap.flip(p.random.Int64N(r.size*9/10), p.random.Int64N(r.size*9/10), p.random.Int64N(r.size*9/10))
-}
-
-// killInstaller kills the installing node at a random byte: with the transfer stopped there, or as it goes on; or within
-// some ten milliseconds of its end.
-func (p *proof) killInstaller(ctx context.Context, seed uint64) error {
-	p.reseed(seed)
-	voter, share, shut := seed%2 == 0, p.random.Float64()*1.2, p.random.IntN(2) == 0
-	late := time.Duration(max(0, share-1) * 5 * float64(40*time.Millisecond))
-	prepare := func(r *round) {
-		if share < 1 {
-			r.gate = r.tap.await(int64(share*float64(r.size)), shut)
-		} else {
-			r.gate = r.tap.awaitWhole()
-		}
-	}
-	return p.install(ctx, voter, plan{rate: 8_000_000, killed: true, prepare: prepare, act: func(ctx context.Context, r *round) error {
-		if err := r.reach(ctx); err != nil {
-			return err
-		}
-		if late > 0 && !r.tap.pause(late) {
-			return ctx.Err()
-		}
-		pids, err := localkube.Signal(p.Dir, r.pod, localkube.Kill)
-		if err != nil || len(pids) != 1 || pids[0] != r.pid {
-			return errors.Join(err, fmt.Errorf("processes %v of %s were killed, it was %d", pids, r.pod, r.pid))
-		}
-		r.tap.open()
-		p.killed++
-		if r.pid, err = p.process(ctx, r.pod, r.pid); err != nil {
-			return err
-		}
-		p.Say("  %s killed after %d of about %d bytes (the transfer stopped: %t; %v later)",
-			r.pod, min(int64(share*float64(r.size)), r.size), r.size, r.gate.shut, late.Round(time.Millisecond))
-		return nil
-	}})
 }
