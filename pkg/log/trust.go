@@ -13,13 +13,13 @@ import (
 
 // weighRecoveryPoint decides what the recovery point is good for. Too high a one that could be right is believed: it
 // calls damaged what a crash has torn, which is fetched again, while too low a one would call torn what had been flushed.
-// One that lies further beyond the last segment than that can reach says nothing, and all is scanned. The metadata log
-// has none.
+// One that lies further beyond the last segment than that can reach says nothing, and all is scanned. So is a metadata
+// log in any case: there it only says that damage below is none that a crash has torn.
 func (l *Log) weighRecoveryPoint(clean bool, rec *Recovery) {
 	last := l.active()
 	l.scanPoint, l.reached, l.closedAt = l.cfg.RecoveryPoint, l.cfg.RecoveryPoint, noOffset
 	if l.cfg.StopOnCorruption {
-		l.reached = 0
+		l.scanPoint, l.reached = 0, 0
 		return
 	}
 	newest := l.newestSnapshot()

@@ -43,6 +43,7 @@ type QuorumConfig struct {
 type Quorum struct {
 	cfg       QuorumConfig
 	log       *log.Log
+	point     *flushedPoint
 	snapshots *snapshotFiles
 	node      *raft.Node
 	err       error
@@ -80,14 +81,26 @@ type QuorumOutput struct {
 }
 
 // OpenQuorum opens or makes the log, reads the vote and finds the voters. A torn tail is cut off and told in
-// Recovery; damage elsewhere is an error.
+// Recovery; damage elsewhere, or below what is known to have been flushed, is an error.
 func OpenQuorum(cfg QuorumConfig) (*Quorum, log.Recovery, error) {
+	point, note, err := readFlushedPoint(cfg.FS, cfg.Dir)
+	if err != nil {
+		return nil, log.Recovery{}, fmt.Errorf("open the metadata log: %w", err)
+	}
 	cfg.Log.StopOnCorruption, cfg.Log.ChoresApart = true, true
+	cfg.Log.RecoveryPoint, cfg.Log.LowerCheckpoints = point.at, point.lower
 	l, recovery, err := log.Open(cfg.FS, cfg.Dir, cfg.Log)
+	if point.lost != nil {
+		err = point.lost
+	}
 	if err != nil {
 		return nil, recovery, fmt.Errorf("open the metadata log: %w", err)
 	}
-	q := &Quorum{cfg: cfg, log: l}
+	if note != "" {
+		recovery.Repairs = append(recovery.Repairs, note)
+	}
+	point.opening = false
+	q := &Quorum{cfg: cfg, log: l, point: point}
 	if err := q.load(&recovery); err != nil {
 		return nil, recovery, errors.Join(err, l.Close())
 	}
@@ -242,6 +255,9 @@ func (q *Quorum) EndFlush(now ident.Instant, f *log.PendingFlush, syncErr error)
 	}
 	held := q.held
 	if held == nil {
+		if err := q.point.raise(now, end); err != nil {
+			return q.fail("write down what is flushed", err)
+		}
 		return q.step(now, raft.FlushDone{End: end})
 	}
 	// The vote or truncation that waited comes first, then the flush, which says nothing of what is cut off,
@@ -312,7 +328,13 @@ func (q *Quorum) Log() *log.Log { return q.log }
 func (q *Quorum) Err() error { return q.err }
 
 // Close closes the log. A leader should Resign before, and its sends should go out.
-func (q *Quorum) Close() error { return q.log.Close() }
+func (q *Quorum) Close() error {
+	end := q.log.EndOffset()
+	if err := q.log.Close(); err != nil || q.err != nil || end <= q.point.at {
+		return err
+	}
+	return q.point.write(end)
+}
 
 func (q *Quorum) fail(what string, err error) error {
 	if q.err == nil {
