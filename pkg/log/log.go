@@ -172,23 +172,6 @@ func (l *Log) Close() error {
 	return err
 }
 
-// Abandon closes the files of a log that is about to be deleted and makes nothing durable. A flush that is under way
-// is waited for, and none writes anything afterwards: the directory may belong to another log then.
-func (l *Log) Abandon() {
-	if errors.Is(l.err, ErrClosed) {
-		return
-	}
-	closed := fmt.Errorf("log %s: %w", l.dir, ErrClosed)
-	l.syncs.mu.Lock()
-	l.syncs.err = closed
-	l.syncs.mu.Unlock()
-	l.stopChores()
-	for _, s := range l.segments {
-		s.drop()
-	}
-	l.err = closed
-}
-
 func (l *Log) closeCleanly() error {
 	a := l.active()
 	if err := a.writeIndexes(); err != nil {

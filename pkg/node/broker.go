@@ -57,6 +57,9 @@ type broker struct {
 	// following says that images are acted on; guarded by applying.
 	following bool
 
+	// replies are those that wait for the disk, beside whoever found out what they say.
+	replies sync.WaitGroup
+
 	// stop ends the node when the broker can't go on.
 	stop func(error)
 }

@@ -54,7 +54,7 @@ func newTestBroker(t *testing.T, fsys vfs.FS) *testBroker {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { b.offlineLoop(ctx) })
-	t.Cleanup(func() { cancel(); running.Wait() })
+	t.Cleanup(func() { cancel(); running.Wait(); b.removals.stop() })
 	return &testBroker{broker: b, t: t, image: metadata.Empty()}
 }
 

@@ -117,13 +117,6 @@ func (c *checkpoints) forget(topic string, index int32) {
 	}
 }
 
-// forgetRecoveryPoint has a log scanned whole before it is used again.
-func (c *checkpoints) forgetRecoveryPoint(topic string, index int32) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.drop(log.RecoveryPointCheckpointFile, topic, index)
-}
-
 func (c *checkpoints) drop(file, topic string, index int32) {
 	key := log.TopicIndex{Topic: topic, Index: index}
 	if _, ok := c.files[file][key]; ok {

@@ -146,8 +146,7 @@ func TestCleanerCompactsAndItsCheckpointSurvivesARestart(t *testing.T) {
 	}
 
 	again := newTestBroker(t, mem.CrashClone(nil, 100))
-	again.register()
-	again.apply(topics...)
+	again.apply(append(again.registrations(), topics...)...)
 	if clean := again.hostedReplica(ordersID, 0).partition.Log().CleanOffset(); clean != 10 {
 		t.Fatalf("clean up to %d after a restart", clean)
 	}

@@ -185,6 +185,9 @@ type Timing struct {
 	DirProbeInterval time.Duration
 	// CleanerInterval is the pause of log compaction when there is nothing to be compacted (log.cleaner.backoff.ms).
 	CleanerInterval time.Duration
+	// StrayDelay is how long the directory of a replica stays, moved aside, whose topic metadata does not have
+	// (file.delete.delay.ms).
+	StrayDelay time.Duration
 	// ShutdownTimeout bounds the controlled shutdown; after it the node stops as it is.
 	ShutdownTimeout time.Duration
 }
@@ -201,6 +204,7 @@ func DefaultTiming() Timing {
 		CheckpointInterval: 5 * time.Second,
 		DirProbeInterval:   time.Second,
 		CleanerInterval:    15 * time.Second,
+		StrayDelay:         time.Minute,
 		ShutdownTimeout:    20 * time.Second,
 	}
 }

@@ -125,7 +125,7 @@ func (op *deleteOp) finishOne() {
 	last := op.remaining == 0
 	op.mu.Unlock()
 	if last {
-		go op.reply() // the disk takes its time, and whoever completes the last part has other things to do
+		op.broker.replies.Go(op.reply) // the disk takes its time, and whoever completes the last part has other things to do
 	}
 }
 

@@ -77,8 +77,7 @@ func TestDeletedRecordsStayDeletedWhateverCrashes(t *testing.T) {
 	wantDeleted(t, <-b.deleteRecords("orders", 0, 6, time.Minute), kerr.OffsetOutOfRange, -1)
 
 	b = newTestBroker(t, fsys.CrashClone(rand.New(rand.NewPCG(1, 2)), 0))
-	b.register()
-	b.apply(topicRecords("orders", ordersID, 1, nil)...)
+	b.apply(append(b.registrations(), topicRecords("orders", ordersID, 1, nil)...)...)
 	if l := b.hostedReplica(ordersID, 0).partition.Log(); l.StartOffset() != 3 || l.EndOffset() != 5 {
 		t.Fatalf("after the loss of power the log has %d to %d", l.StartOffset(), l.EndOffset())
 	}

@@ -192,8 +192,7 @@ func breakChange(t *testing.T, at int, errno syscall.Errno) {
 	}
 	// The next start, on a disk that works, has all that was acknowledged.
 	next := newTestBroker(t, mem)
-	next.register(1)
-	next.apply(topicRecords("orders", ordersID, 2, nil)...)
+	next.apply(append(next.registrations(1), topicRecords("orders", ordersID, 2, nil)...)...)
 	if f := next.dir.offline(); f != nil {
 		t.Fatalf("the next start: %v", f)
 	}

@@ -343,9 +343,11 @@ func (n *Node) closeBroker() error {
 	b.maintenance.stop()
 	if b.dir.offline() != nil {
 		_ = b.closeAll() // the files; there is nothing to be said of what is in them
+		b.replies.Wait()
 		return nil
 	}
 	err := b.closeAll()
+	b.replies.Wait() // closing has answered the last ones
 	b.checkpoints.touch()
 	if err := errors.Join(err, b.checkpoint()); err != nil {
 		return fmt.Errorf("closing the logs in %s: %w", filepath.Base(n.cfg.DataDir), err)

@@ -74,6 +74,11 @@ func (q *openings) open(topic string, id ident.TopicPartition) {
 	q.enqueue(o)
 }
 
+// occupy has openings of the directory wait; whoever frees it looks at what metadata says then. broker.applying is held.
+func (q *openings) occupy(topic string, id ident.TopicPartition, dir string) {
+	q.underWay[dir] = &opening{topic: topic, id: id, dir: dir}
+}
+
 // startFirst begins with the logs that are there when the node starts. After an unclean stop it measures first what
 // is to be read, and takes the largest first, so that the last one does not keep everybody waiting. broker.applying
 // is held.
@@ -183,17 +188,23 @@ func (b *broker) opened(o *opening, r *replica, err error) {
 	default:
 		b.takeOffline(fmt.Errorf("open the replica %s-%d: %w", o.topic, o.id.Index, err))
 	}
-	b.applyPartition(image, o.id)
+	b.applyDirectory(image, o.topic, o.id)
 	if r == nil {
 		b.removeUnopened(image, o.topic, o.id)
 	}
-	if namesake, ok := image.Topic(o.topic); ok && namesake.ID != o.id.Topic {
-		if _, ok := namesake.Partition(o.id.Index); ok {
-			b.applyPartition(image, ident.TopicPartition{Topic: namesake.ID, Index: o.id.Index})
-		}
-	}
 	if o.first && q.firstDone() {
 		b.firstOpened(image)
+	}
+}
+
+// applyDirectory does what the image says of a partition, and of another one of its name, whose directory was in use.
+// broker.applying is held.
+func (b *broker) applyDirectory(image *metadata.Image, topic string, id ident.TopicPartition) {
+	b.applyPartition(image, id)
+	if namesake, ok := image.Topic(topic); ok && namesake.ID != id.Topic {
+		if _, ok := namesake.Partition(id.Index); ok {
+			b.applyPartition(image, ident.TopicPartition{Topic: namesake.ID, Index: id.Index})
+		}
 	}
 }
 
@@ -202,7 +213,7 @@ func (b *broker) firstOpened(image *metadata.Image) {
 	if logs, bytes, took := b.openings.progress.end(); bytes > 0 && b.dir.offline() == nil {
 		b.logger.Info("the logs are recovered", "logs", logs, "bytes", bytes, "took", took.Round(time.Millisecond))
 	}
-	b.reportStrays()
+	b.clearStrays(image)
 	b.lifecycle.metadataApplied(image, true)
 }
 

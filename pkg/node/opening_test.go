@@ -181,7 +181,11 @@ func TestLogThatWasNotOpenAtTheCleanStopIsRecovered(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// The partition is not assigned to the node any more when it comes back; nobody opens its log.
+	// The partition is not assigned to the node any more when it comes back; nobody opens its log, nor deletes it, since
+	// it does not say of which topic it is.
+	if err := fsys.Remove(filepath.Join(testDataDir, "orders-0", log.PartitionMetadataFile)); err != nil {
+		t.Fatal(err)
+	}
 	b := newTestBroker(t, fsys)
 	b.register()
 	stop(b)
@@ -250,13 +254,13 @@ func TestRemovedReplicaIsDeletedAsideAndTriedAgain(t *testing.T) {
 
 func TestDoomedNamesReadBack(t *testing.T) {
 	for n := range 3 {
-		topic, id, ok := parseDoomed(doomedName("my.topic-delete-7", ordersID, n))
+		topic, id, ok := parseDoomed(doomedName("my.topic-delete-7", ordersID, n, doomedSuffix), doomedSuffix)
 		if !ok || topic != "my.topic-delete" || id != (ident.TopicPartition{Topic: ordersID, Index: 7}) {
 			t.Errorf("%d: %q, %v, %v", n, topic, id, ok)
 		}
 	}
 	for _, name := range []string{"orders-0", "orders-delete", "a." + ordersID.String() + "-delete", "orders-1." + ordersID.String() + "~x-delete"} {
-		if _, _, ok := parseDoomed(name); ok {
+		if _, _, ok := parseDoomed(name, doomedSuffix); ok {
 			t.Errorf("%s is taken for a doomed directory", name)
 		}
 	}

@@ -38,6 +38,7 @@ type quorum struct {
 	snapshotWanted atomic.Bool
 	timerKick      chan struct{}
 	flushKick      chan struct{}
+	choresKick     chan struct{}
 }
 
 func (n *Node) metadataLogDir() string {
@@ -65,7 +66,7 @@ func openQuorum(n *Node) (*quorum, error) {
 	}
 	q := &quorum{
 		node: n, waiting: map[uint64]func(raft.Message){},
-		timerKick: make(chan struct{}, 1), flushKick: make(chan struct{}, 1),
+		timerKick: make(chan struct{}, 1), flushKick: make(chan struct{}, 1), choresKick: make(chan struct{}, 1),
 		latency: newQuorumLatency(n.metrics, n.clock.now()),
 	}
 	q.committed.Store(int64(ident.UnknownOffset))
@@ -209,6 +210,7 @@ func (q *quorum) start(ctx context.Context, running *sync.WaitGroup) {
 	q.do(q.exec.Start)
 	running.Go(func() { q.timerLoop(ctx) })
 	running.Go(func() { q.flushLoop(ctx) })
+	running.Go(func() { q.choresLoop(ctx) })
 }
 
 func (q *quorum) timerLoop(ctx context.Context) {
@@ -253,20 +255,28 @@ func (q *quorum) flushLoop(ctx context.Context) {
 		}
 		syncErr := pending.Sync()
 		q.do(func(now ident.Instant) error { return q.exec.EndFlush(now, pending, syncErr) })
-		q.runChores()
+		wakeUp(q.choresKick)
 	}
 }
 
-// runChores does what the log has left to be done.
-func (q *quorum) runChores() {
-	q.mu.Lock()
-	chores := q.exec.BeginChores()
-	q.mu.Unlock()
-	if chores == nil {
-		return
+// choresLoop does what flushes have found that the log has left to be done. No vote and no acknowledgement waits for it:
+// the next fsync may begin meanwhile.
+func (q *quorum) choresLoop(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-q.choresKick:
+		}
+		q.mu.Lock()
+		chores := q.exec.BeginChores()
+		q.mu.Unlock()
+		if chores == nil {
+			continue
+		}
+		err := chores.Run()
+		q.do(func(ident.Instant) error { return q.exec.EndChores(chores, err) })
 	}
-	err := chores.Run()
-	q.do(func(ident.Instant) error { return q.exec.EndChores(chores, err) })
 }
 
 // call answers a request of another member of the quorum; a Fetch now or when there is news.

@@ -33,14 +33,32 @@ const (
 // that the partition may come back at once; deleting gigabytes takes its time elsewhere.
 func (b *broker) removeReplica(r *replica, topicExists bool) {
 	b.replicas.Delete(r.id)
-	r.discard()
+	rest := r.discard()
 	b.checkpoints.forget(r.topic, r.id.Index)
 	reason := topicDeleted
 	if topicExists {
 		reason = reassigned
 	}
 	b.logger.Info("replica removed", "topic", r.topic, "index", r.id.Index, "reason", reason)
-	name, err := b.doom(r.dir, r.id)
+	if rest == nil {
+		b.doomReplica(r, reason)
+		return
+	}
+	// A flush is under way, which may take long, and metadata can't wait for it. Whoever wants the directory does.
+	b.openings.occupy(r.topic, r.id, r.dir)
+	b.removals.working.Go(func() {
+		rest()
+		b.applying.Lock()
+		defer b.applying.Unlock()
+		b.doomReplica(r, reason)
+		delete(b.openings.underWay, r.dir)
+		b.applyDirectory(b.image(), r.topic, r.id)
+	})
+}
+
+// doomReplica has the directory of a replica deleted that is no more. broker.applying is held.
+func (b *broker) doomReplica(r *replica, reason string) {
+	name, err := b.doom(r.dir, r.id, doomedSuffix)
 	if err != nil {
 		// What can't be renamed can't be written either.
 		b.takeOffline(fmt.Errorf("remove the replica %s-%d: %w", r.topic, r.id.Index, err))
@@ -72,7 +90,7 @@ func (b *broker) removeUnopened(image *metadata.Image, topic string, id ident.To
 	}
 	b.checkpoints.forget(topic, id.Index)
 	b.logger.Info("replica removed", "topic", topic, "index", id.Index, "reason", reason)
-	name, err := b.doom(dir, id)
+	name, err := b.doom(dir, id, doomedSuffix)
 	if err != nil {
 		b.logger.Error("the directory of a removed replica stays", "dir", dir, "error", err)
 		return
@@ -82,9 +100,9 @@ func (b *broker) removeUnopened(image *metadata.Image, topic string, id ident.To
 
 // doom renames a replica's directory: <topic>-<index>.<topic id>-delete, or with a number behind the id while the
 // copy of an earlier stay here is still being deleted.
-func (b *broker) doom(dir string, id ident.TopicPartition) (string, error) {
+func (b *broker) doom(dir string, id ident.TopicPartition, suffix string) (string, error) {
 	for n := 0; ; n++ {
-		name := doomedName(filepath.Base(dir), id.Topic, n)
+		name := doomedName(filepath.Base(dir), id.Topic, n, suffix)
 		if _, err := b.dir.Stat(filepath.Join(b.cfg.DataDir, name)); err == nil {
 			continue
 		} else if !errors.Is(err, fs.ErrNotExist) {
@@ -94,17 +112,17 @@ func (b *broker) doom(dir string, id ident.TopicPartition) (string, error) {
 	}
 }
 
-func doomedName(dir string, topic ident.UUID, n int) string {
+func doomedName(dir string, topic ident.UUID, n int, suffix string) string {
 	number := ""
 	if n > 0 {
 		number = "~" + strconv.Itoa(n)
 	}
-	return dir + "." + topic.String() + number + doomedSuffix
+	return dir + "." + topic.String() + number + suffix
 }
 
 // parseDoomed reads a doomed name. Others are refused: a topic of its own may have a name that ends so.
-func parseDoomed(name string) (topic string, id ident.TopicPartition, ok bool) {
-	stem, doomed := strings.CutSuffix(name, doomedSuffix)
+func parseDoomed(name, suffix string) (topic string, id ident.TopicPartition, ok bool) {
+	stem, doomed := strings.CutSuffix(name, suffix)
 	dot := strings.LastIndexByte(stem, '.')
 	if !doomed || dot < 0 {
 		return "", id, false
@@ -155,6 +173,27 @@ func (q *removals) add(r removal) {
 		q.running = true
 		q.working.Go(q.run)
 	}
+}
+
+// later adds directories after a while, but for those that metadata has given to this node by then.
+func (q *removals) later(list []removal, after time.Duration) {
+	if len(list) == 0 {
+		return
+	}
+	q.working.Go(func() {
+		select {
+		case <-q.ctx.Done():
+			return
+		case <-time.After(after):
+		}
+		for _, r := range list {
+			if q.broker.isAssigned(q.broker.image(), r.id) {
+				q.broker.logger.Error("a directory was moved aside that belongs to a replica of this node, and stays", "dir", r.name)
+				continue
+			}
+			q.add(r)
+		}
+	})
 }
 
 // stop leaves the rest to the next start. Nothing may be added any more.
@@ -257,7 +296,7 @@ func (b *broker) finishRemovals() error {
 		return err
 	}
 	for _, entry := range entries {
-		topic, id, ok := parseDoomed(entry.Name())
+		topic, id, ok := parseDoomed(entry.Name(), doomedSuffix)
 		if !ok || !entry.IsDir() {
 			continue
 		}

@@ -203,9 +203,23 @@ func (r *replica) close() (err error) {
 	return err
 }
 
-// discard ends a replica whose directory is to be deleted.
-func (r *replica) discard() {
-	r.end(func(now ident.Instant, p *exec.Partition) { p.Discard(now) })
+// discard ends a replica whose directory is to be deleted. The directory is free when rest, unless nil, has returned,
+// which waits for the disk and may be called without a lock.
+func (r *replica) discard() (rest func()) {
+	r.end(func(now ident.Instant, p *exec.Partition) {
+		abandoning := p.BeginDiscard(now)
+		if abandoning.Over() {
+			p.Discard()
+			return
+		}
+		rest = func() {
+			abandoning.Wait()
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			p.Discard()
+		}
+	})
+	return rest
 }
 
 func (r *replica) end(how func(now ident.Instant, p *exec.Partition)) {

@@ -43,7 +43,7 @@ func (b *broker) applyAll(image *metadata.Image) {
 	}
 	b.openings.startFirst()
 	if b.openings.firstDone() { // there are none
-		b.reportStrays()
+		b.clearStrays(image)
 	}
 }
 
@@ -78,6 +78,12 @@ func (b *broker) applyDelta(delta *metadata.Delta, image *metadata.Image) {
 	}
 }
 
+// isAssigned says whether the image puts a replica of the partition on this node.
+func (b *broker) isAssigned(image *metadata.Image, id ident.TopicPartition) bool {
+	state, ok := image.Partition(id)
+	return ok && slices.Contains(state.Replicas, b.cfg.NodeID)
+}
+
 // applyPartition makes what this node does for one partition what the image says.
 func (b *broker) applyPartition(image *metadata.Image, id ident.TopicPartition) {
 	topic, exists := image.TopicByID(id.Topic)
@@ -85,7 +91,7 @@ func (b *broker) applyPartition(image *metadata.Image, id ident.TopicPartition) 
 	if exists {
 		state, exists = topic.Partition(id.Index)
 	}
-	mine := exists && slices.Contains(state.Replicas, b.cfg.NodeID)
+	mine := b.isAssigned(image, id)
 	r, hosted := b.replica(id)
 	switch {
 	case !mine && hosted:
@@ -152,11 +158,11 @@ func (b *broker) claimDirectory(o *opening) error {
 	}
 	switch {
 	case err == nil:
-		aside := fmt.Sprintf("%s.%s-stray", dir, found)
-		b.logger.Warn("a directory of a topic that is gone is moved aside", "dir", dir, "topicId", found, "to", aside)
-		if err := b.dir.Rename(dir, aside); err != nil {
+		stray, err := b.moveAside(o.topic, ident.TopicPartition{Topic: found, Index: o.id.Index})
+		if err != nil {
 			return err
 		}
+		b.removals.later([]removal{stray}, b.cfg.Timing.StrayDelay)
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
@@ -167,32 +173,6 @@ func (b *broker) claimDirectory(o *opening) error {
 		return err
 	}
 	return b.dir.SyncDir(filepath.Dir(dir))
-}
-
-// reportStrays names the partition directories that no topic of the image accounts for, once the others are open.
-// They stay: somebody may want what is in them.
-func (b *broker) reportStrays() {
-	if b.dir.offline() != nil {
-		return // the others are not open
-	}
-	entries, err := b.dir.ReadDir(b.cfg.DataDir)
-	if err != nil {
-		b.logger.Error("the data directory can't be listed", "dir", b.cfg.DataDir, "error", err)
-		return
-	}
-	known := map[string]bool{}
-	b.eachReplica(func(r *replica) { known[filepath.Base(r.dir)] = true })
-	for _, entry := range entries {
-		name, index, err := log.ParseDirName(entry.Name())
-		if err != nil || !entry.IsDir() || name == ident.MetadataTopic || known[entry.Name()] {
-			continue
-		}
-		b.logger.Warn("a partition directory belongs to no replica of this node", "dir", entry.Name())
-		if !b.cleanStart {
-			// Nobody looks at what the crash has left of it. A clean stop must not vouch for it.
-			b.checkpoints.forgetRecoveryPoint(name, index)
-		}
-	}
 }
 
 // closeAll closes every replica in order, for a clean stop, and notes where they end.

@@ -44,7 +44,7 @@ func TestNamesakeOfATopicDeletedWhileTheNodeWasDownBeginsAnew(t *testing.T) {
 	if got := b.write("orders", 0, namesake, "v"); got.ErrorCode != 0 || got.BaseOffset != 0 {
 		t.Fatalf("code %d, offset %d", got.ErrorCode, got.BaseOffset)
 	}
-	// The old records are moved aside, not deleted: nobody said that they should be.
+	// The old records are moved aside first, and deleted later.
 	if _, err := fsys.Stat(filepath.Join(testDataDir, "orders-0."+ordersID.String()+"-stray")); err != nil {
 		t.Fatal(err)
 	}

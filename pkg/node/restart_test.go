@@ -50,8 +50,7 @@ func TestHighWatermarkIsWithinTheLogWhateverTheCheckpointSays(t *testing.T) {
 		b.closeInOrder(fsys)
 		setCheckpoint(t, fsys, log.HighWatermarkCheckpointFile, offset)
 		b = newTestBroker(t, fsys)
-		b.register(1)
-		b.apply(topicRecords("orders", ordersID, 1, withNode1)...) // the follower was not heard of yet
+		b.apply(append(b.registrations(1), topicRecords("orders", ordersID, 1, withNode1)...)...) // the follower was not heard of yet
 		r := b.hostedReplica(ordersID, 0)
 		if hw, l := r.partition.HighWatermark(), r.partition.Log(); hw != want || l.StartOffset() != 2 || l.EndOffset() != 5 {
 			t.Errorf("checkpoint %s: high watermark %d of a log from %d to %d, want %d", offset, hw, l.StartOffset(), l.EndOffset(), want)
@@ -76,8 +75,7 @@ func TestLeaderWithoutHighWatermarkCheckpointServesItsFollowers(t *testing.T) {
 		t.Fatal(err)
 	}
 	b = newTestBroker(t, fsys)
-	b.register(1)
-	b.apply(topicRecords("orders", ordersID, 1, withNode1)...)
+	b.apply(append(b.registrations(1), topicRecords("orders", ordersID, 1, withNode1)...)...)
 	r := b.hostedReplica(ordersID, 0)
 	if hw := r.partition.HighWatermark(); hw != 2 {
 		t.Fatalf("high watermark %d, want the log start", hw)
@@ -161,8 +159,7 @@ func TestKillWhileLogsAreLoadedIsNotClean(t *testing.T) {
 	if loading.lifecycle.previousEpoch != 100 || !loading.cleanStart {
 		t.Fatalf("previous epoch %d, clean %v", loading.lifecycle.previousEpoch, loading.cleanStart)
 	}
-	loading.register()
-	loading.apply(topicRecords("orders", ordersID, 1, nil)...)
+	loading.apply(append(loading.registrations(), topicRecords("orders", ordersID, 1, nil)...)...)
 	if !killed.Load() {
 		t.Fatal("no log was loaded")
 	}
@@ -171,8 +168,7 @@ func TestKillWhileLogsAreLoadedIsNotClean(t *testing.T) {
 	if b.lifecycle.previousEpoch != -1 || b.cleanStart {
 		t.Fatalf("previous epoch %d, clean %v after a kill", b.lifecycle.previousEpoch, b.cleanStart)
 	}
-	b.register()
-	b.apply(topicRecords("orders", ordersID, 1, nil)...)
+	b.apply(append(b.registrations(), topicRecords("orders", ordersID, 1, nil)...)...)
 	if _, _, read := b.openings.progress.remaining(); read == 0 {
 		t.Fatal("nothing was recovered")
 	}
@@ -220,8 +216,7 @@ func TestNamesakeOfADeletedTopicDoesNotBeginWithItsOffsetsAfterACrash(t *testing
 	b.mustWrite("orders", 0, again, "v")
 	// It is killed before the next checkpoint.
 	b = newTestBroker(t, fsys)
-	b.register()
-	b.apply(topicRecords("orders", again, 1, nil)...)
+	b.apply(append(b.registrations(), topicRecords("orders", again, 1, nil)...)...)
 	if l := b.hostedReplica(again, 0).partition.Log(); l.StartOffset() != 0 || l.EndOffset() != 2 || len(l.Damage()) > 0 {
 		t.Errorf("two records were acknowledged, the log goes from %d to %d, damage %v", l.StartOffset(), l.EndOffset(), l.Damage())
 	}

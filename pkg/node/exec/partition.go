@@ -213,13 +213,16 @@ func (p *Partition) Close(now ident.Instant) error {
 	return nil
 }
 
-// Discard ends a replica whose directory is about to be deleted: everything that waits is answered, and nothing of the
-// log is made durable.
-func (p *Partition) Discard(now ident.Instant) {
+// BeginDiscard ends a replica whose directory is about to be deleted: everything that waits is answered, and nothing of
+// the log is made durable. Discard ends the log, at once after what is returned has been waited for.
+func (p *Partition) BeginDiscard(now ident.Instant) *log.Abandoning {
 	p.step(now, replication.Removed{})
 	p.closed = true
-	p.log.Abandon()
+	return p.log.BeginAbandon()
 }
+
+// Discard is the end of BeginDiscard.
+func (p *Partition) Discard() { p.log.Abandon() }
 
 // step hands an event to the core and does what it wants done, which may be events again.
 func (p *Partition) step(now ident.Instant, ev replication.Event) {

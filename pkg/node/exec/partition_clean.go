@@ -2,7 +2,6 @@ package exec
 
 import (
 	"errors"
-	"syscall"
 
 	"github.com/highwater-io/highwater/pkg/ident"
 	"github.com/highwater-io/highwater/pkg/log"
@@ -36,8 +35,9 @@ func (p *Partition) BeginClean(now ident.Instant, nowMs int64, options log.Clean
 }
 
 // EndClean takes the outcome of a compaction, and says whether it counts: it does not when the log was truncated, or its
-// start moved, meanwhile. What went wrong without harm to the log, above all damaged records (log.ErrCorrupt) and a
-// lack of room on the disk, is only returned; any other error takes the directory out of service.
+// start moved, meanwhile. What went wrong without harm to the log, above all damaged records (log.ErrCorrupt) and too
+// little room for it to begin (log.ErrNoRoom), is only returned; any other error, a disk that became full on the way
+// among them, takes the directory out of service.
 func (p *Partition) EndClean(now ident.Instant, c *log.Clean, runErr error) (done bool, err error) {
 	done, err = p.log.EndClean(c, runErr)
 	if !p.closed {
@@ -59,7 +59,7 @@ func (p *Partition) cleanFailed(now ident.Instant, err error) {
 
 func harmless(err error) bool {
 	for _, known := range []error{
-		log.ErrCorrupt, log.ErrOffsetMapFull, log.ErrCleanStopped, log.ErrNoRoom, log.ErrTooLarge, log.ErrOffsetOutOfRange, syscall.ENOSPC, syscall.EDQUOT,
+		log.ErrCorrupt, log.ErrOffsetMapFull, log.ErrCleanStopped, log.ErrNoRoom, log.ErrTooLarge, log.ErrOffsetOutOfRange,
 	} {
 		if errors.Is(err, known) {
 			return true
