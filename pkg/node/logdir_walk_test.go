@@ -73,6 +73,7 @@ func diskWork(b *testBroker) map[string]int {
 	// What is done apart is waited for, so that each run makes the same changes.
 	b.maintenance.limit = 1
 	rest := func() {
+		b.flusher.running.Wait() // of a log whose start has moved
 		b.maintenance.running.Wait()
 		b.removals.working.Wait()
 	}

@@ -54,6 +54,7 @@ type ISRCounts struct {
 	DiskErrors, Retentions, MinISRs      int // faults and changes of configuration
 	Blackouts, Switches                  int // losses of all machines at once; of the flush policy
 	Rots, Damages, Quarantines, Refills  int // bits flipped; found; logs cut for it; made whole again
+	Compactions, Gone, Deletions         int // of logs; records found gone by it; DeleteRecords that succeeded
 }
 
 const (
@@ -92,6 +93,8 @@ type isrSim struct {
 	quietUntil ident.Instant
 	flush      isrFlush
 	rotten     *isrRot // nil: all records are whole
+	// compact: the topic's records have keys, and its logs are compacted; deletes: clients delete records.
+	compact, deletes bool
 }
 
 // RunISR plays one seed: three nodes with the shipping executors and cores on simulated disks, the shipping
@@ -100,7 +103,7 @@ type isrSim struct {
 func RunISR(o ISROptions) ISRReport {
 	w := NewWorld(o.Seed)
 	w.Verbose = o.Verbose
-	s := &isrSim{opts: o, w: w, minISR: 1 + w.IntN(2)}
+	s := &isrSim{opts: o, w: w, minISR: 1 + w.IntN(2), compact: o.Seed%4 == 0, deletes: o.Seed%2 == 0}
 	s.disk = []DiskMode{PageCache, MachineLoss, FlushAlways}[w.IntN(3)]
 	if s.disk == MachineLoss {
 		s.minISR = 2
@@ -143,6 +146,7 @@ func (s *isrSim) run() {
 	}
 	s.control.Faults = Faults{DelayMin: 100 * time.Microsecond, DelayMax: s.w.Between(time.Millisecond, 100*time.Millisecond), Loss: s.w.IntN(50)}
 	s.nextFault()
+	s.nextUpkeep()
 	end := s.w.Now().Add(isrFaultTime)
 	s.w.RunUntil(end, func() bool { return s.violation != "" })
 	if s.violation != "" {
@@ -204,7 +208,7 @@ func (s *isrSim) atRest() bool {
 			return false
 		}
 	}
-	return !slices.ContainsFunc(s.consumers, func(c *isrConsumer) bool { return c.offset != end }) && s.identical()
+	return !slices.ContainsFunc(s.consumers, func(c *isrConsumer) bool { return c.offset != end }) && (s.compact && s.sameValues() || !s.compact && s.identical())
 }
 
 func (s *isrSim) describe() string {

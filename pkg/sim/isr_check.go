@@ -24,6 +24,11 @@ type isrChecker struct {
 	leaders map[ident.Epoch]ident.NodeID
 	seen    map[string]ident.Offset // where an idempotent value was committed
 
+	// last is where the last committed record of a key is, of a topic that is compacted.
+	last map[string]ident.Offset
+	// toldStart is to where a node has said that records are deleted: none of them may come back there.
+	toldStart map[ident.NodeID]ident.Offset
+
 	// logStart is the highest log start that any log had.
 	logStart    ident.Offset
 	latest      ident.Offset // answered to ListOffsets
@@ -54,12 +59,16 @@ func newISRChecker(s *isrSim) *isrChecker {
 	return &isrChecker{
 		s: s, written: map[isrPosition]isrEntry{}, logs: map[ident.NodeID]*isrLog{},
 		leaders: map[ident.Epoch]ident.NodeID{}, seen: map[string]ident.Offset{},
+		last: map[string]ident.Offset{}, toldStart: map[ident.NodeID]ident.Offset{},
 	}
 }
 
 // opened begins a life of a log.
 func (c *isrChecker) opened(n *isrNode) {
 	c.logs[n.id] = &isrLog{epoch: -1}
+	if start, told := n.part.Log().StartOffset(), c.toldStart[n.id]; start < told {
+		c.s.fail("node %d: its log starts at %d after a restart, it had said that all below %d is deleted", n.id, start, told)
+	}
 	c.stepped(n)
 }
 
@@ -155,6 +164,12 @@ func (c *isrChecker) parse(n *isrNode, l *isrLog, data []byte) bool {
 			return true
 		}
 		for r, err := range batch.Records(one) {
+			if err == nil && r.Offset < n.part.Log().StartOffset() {
+				continue // deleted, of a batch that reaches beyond
+			}
+			if err == nil {
+				c.gap(n, l, r.Offset)
+			}
 			if err != nil || int(r.Offset) != len(l.entries) {
 				c.s.fail("node %d: record at offset %d, want %d: %v", n.id, r.Offset, len(l.entries), err)
 				return true
@@ -166,6 +181,7 @@ func (c *isrChecker) parse(n *isrNode, l *isrLog, data []byte) bool {
 			c.logMatching(n, r.Offset, e)
 			l.entries = append(l.entries, e)
 		}
+		c.gap(n, l, h.NextOffset())
 		data = rest
 	}
 	return true
@@ -206,6 +222,9 @@ func (c *isrChecker) commit(n *isrNode, l *isrLog, hw ident.Offset) {
 		offset := ident.Offset(len(c.truth))
 		e := l.entries[offset]
 		c.truth = append(c.truth, e)
+		if c.s.compact {
+			c.last[string(c.s.keyOf(e.value))] = offset
+		}
 		if c.s.idempotent(e.value) {
 			// What a producer wrote below a log start is forgotten by a replica that was reset there, as in Kafka.
 			if at, ok := c.seen[e.value]; ok && at >= c.logStart {
@@ -317,7 +336,7 @@ func (c *isrChecker) acknowledged(n *isrNode, base ident.Offset, values []string
 
 // read: whatever a consumer reads is committed, and so never retracted.
 func (c *isrChecker) read(n *isrNode, from ident.Offset, records []byte) {
-	if _, _, h, err := batch.Next(records); err == nil && h.BaseOffset > from {
+	if _, _, h, err := batch.Next(records); err == nil && h.BaseOffset > from && !c.s.compact {
 		c.s.fail("a consumer asked node %d for offset %d and was given what begins at %d", n.id, from, h.BaseOffset)
 	}
 	for len(records) > 0 {

@@ -60,7 +60,7 @@ func (p *isrProducer) send() {
 		b.Producer(int64(p.id), 0, p.sequence)
 	}
 	for _, v := range values {
-		b.Append(nil, []byte(v))
+		b.Append(p.s.keyOf(v), []byte(v))
 	}
 	records := b.Build()
 	node := p.s.nodes[p.target-1]

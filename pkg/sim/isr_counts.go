@@ -39,4 +39,7 @@ func (c *ISRCounts) Add(o ISRCounts) {
 	c.Damages += o.Damages
 	c.Quarantines += o.Quarantines
 	c.Refills += o.Refills
+	c.Compactions += o.Compactions
+	c.Gone += o.Gone
+	c.Deletions += o.Deletions
 }

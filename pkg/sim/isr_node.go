@@ -36,10 +36,12 @@ type isrNode struct {
 	checkpoint  ident.Offset // the high watermark that was saved last
 	// recoveryPoint is what was flushed of the log, as far as its checkpoint says.
 	recoveryPoint ident.Offset
-	passes        int  // scrubs of the whole log
-	assigning     bool // a directory is being told to the controller
-	saidWhole     bool // since it last said that records are damaged
-	examining     bool // a suspect segment will be looked at
+	logStart      ident.Offset // what its checkpoint says of the log's start
+	clean         ident.Offset // and to where it is compacted
+	passes        int          // scrubs of the whole log
+	assigning     bool         // a directory is being told to the controller
+	saidWhole     bool         // since it last said that records are damaged
+	examining     bool         // a suspect segment will be looked at
 
 	part     *exec.Partition
 	out      exec.Output
@@ -52,6 +54,7 @@ type isrNode struct {
 
 	token    replication.Token
 	produces map[replication.Token]func(exec.Produced)
+	deletes  map[replication.Token]ident.Offset // what DeleteRecords is to delete
 	parked   map[replication.Token]isrParked
 }
 
@@ -77,6 +80,7 @@ func (n *isrNode) start() {
 	n.brokerEpoch, n.image, n.part = -1, nil, nil
 	n.fetching, n.broken, n.assigning, n.examining = false, false, false, false
 	n.produces, n.parked = map[replication.Token]func(exec.Produced){}, map[replication.Token]isrParked{}
+	n.deletes = map[replication.Token]ident.Offset{}
 	n.s.w.Trace("node %d starts life %d", n.id, n.life)
 	n.register()
 	n.saveCheckpoint()
@@ -219,8 +223,13 @@ func (n *isrNode) learn(image *metadata.Image) {
 func (n *isrNode) open() bool {
 	part, recovery, err := exec.OpenPartition(exec.PartitionConfig{
 		FS: vfs.Inject(n.fs, n.fault), Dir: "/data/" + isrTopic + "-0", Topic: isrTopic, ID: n.s.ctl.topic,
-		Log: log.Config{RecoveryPoint: n.recoveryPoint, LowerCheckpoints: n.lower, ServeDamaged: n.s.opts.Mutant == replication.DamageServed, Settings: log.Settings{SegmentBytes: 1024, SegmentMs: 2000, SegmentJitterMs: 500}}, FlushApart: n.s.flushApart,
-		Flush: n.flushPolicy(),
+		Log: log.Config{
+			RecoveryPoint: n.recoveryPoint, StartOffset: n.logStart, CleanOffset: n.clean, LowerCheckpoints: n.lower,
+			ServeDamaged: n.s.opts.Mutant == replication.DamageServed,
+			Settings:     log.Settings{SegmentBytes: 1024, SegmentMs: 2000, SegmentJitterMs: 500, Compaction: log.Compaction{Enabled: n.s.compact}},
+		},
+		FlushApart: n.s.flushApart,
+		Flush:      n.flushPolicy(),
 		Replication: replication.Config{
 			Self: n.id, LagTimeMax: isrLagTime, FetchBackoff: 200 * time.Millisecond,
 			HighWatermark: n.checkpoint, Mutant: n.s.opts.Mutant,
@@ -238,8 +247,9 @@ func (n *isrNode) open() bool {
 }
 
 // lower is log.Config.LowerCheckpoints.
-func (n *isrNode) lower(recoveryPoint, _ ident.Offset) error {
-	n.recoveryPoint = min(n.recoveryPoint, recoveryPoint)
+func (n *isrNode) lower(recoveryPoint, logStart ident.Offset) error {
+	n.recoveryPoint, n.clean, n.logStart = min(n.recoveryPoint, recoveryPoint), min(n.clean, recoveryPoint), min(n.logStart, logStart)
+	n.s.check.lowered(n)
 	return nil
 }
 
@@ -269,7 +279,8 @@ func (n *isrNode) end() ident.Offset { return n.part.Log().EndOffset() }
 func (n *isrNode) settle() {
 	for range 100 {
 		n.part.Drain(n.s.w.Now(), &n.out)
-		n.recoveryPoint = n.part.Log().FlushedOffset()
+		l := n.part.Log()
+		n.recoveryPoint, n.logStart, n.clean = l.FlushedOffset(), l.DurableStartOffset(), l.CleanOffset()
 		n.s.check.stepped(n)
 		if !n.act() {
 			n.arm()
@@ -296,6 +307,10 @@ func (n *isrNode) act() bool {
 			delete(n.produces, c.Token)
 			reply(c)
 		}
+	}
+	for _, d := range n.out.Deleted {
+		n.s.check.deleted(n, d, n.deletes[d.Token])
+		delete(n.deletes, d.Token)
 	}
 	for _, f := range n.out.Facts {
 		n.s.check.fact(n, f)

@@ -26,7 +26,7 @@ type isrRot struct {
 
 // rot flips a bit of a committed batch that lies in a sealed, flushed segment of the node and whole on both others.
 func (s *isrSim) rot(n *isrNode) {
-	if s.rotten != nil || n.part == nil || !n.up {
+	if s.rotten != nil || n.part == nil || !n.up || s.compact { // what another one holds whole can't be told where each compacts its own
 		return
 	}
 	l := n.part.Log()
