@@ -114,6 +114,11 @@ func (r *installRecords) active() *installRecord {
 	return nil
 }
 
+// has says whether an install is recorded.
+func (r *installRecords) has(id ident.UUID) bool {
+	return slices.ContainsFunc(r.all, func(i installRecord) bool { return i.ID == id })
+}
+
 // begin records a new install. Like the other changes it is on the disk when it returns, and in memory only then.
 func (r *installRecords) begin(record installRecord) error {
 	all := append(slices.Clone(r.all), record)

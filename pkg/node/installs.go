@@ -206,6 +206,7 @@ func (s *installs) lookForStart(now time.Time, seen installSeen) error {
 			return err
 		}
 		s.current = installTelling{seen: now}
+		s.facts.drop(func(f *nodefact.Fact) bool { return !f.Install.IsZero() && !s.records.has(f.Install) })
 		s.logger.Info("a snapshot of the metadata is being installed: the leader's log no longer has what comes next",
 			"install", id, "snapshot", name.String(), "target", i.Target)
 	case r.Snapshot != name || r.Target < i.Target:

@@ -402,8 +402,8 @@ func TestEndsThatNobodyAcknowledgesAreBounded(t *testing.T) {
 		l.done()
 		l.after(time.Second)
 	}
-	if len(l.s.records.all) != keptInstalls {
-		t.Fatalf("%d are kept", len(l.s.records.all))
+	if kept, told := len(l.s.records.all), len(l.told(nodefact.SnapshotInstalled)); kept != keptInstalls || told != keptInstalls {
+		t.Fatalf("%d are kept, the ends of %d are told", kept, told)
 	}
 }
 
@@ -492,8 +492,13 @@ func TestAcknowledgementNamesTheIncarnation(t *testing.T) {
 			t.Errorf("%s: %d, %d ends left", tc.query, code, len(l.told(nodefact.SnapshotInstalled)))
 		}
 	}
-	if resp, err := http.Get(server.URL + "/facts/acknowledged?" + self + "&upto=9"); err != nil || resp.StatusCode != http.StatusMethodNotAllowed {
-		t.Errorf("reading acknowledges: %v %v", resp, err)
+	resp, err := http.Get(server.URL + "/facts/acknowledged?" + self + "&upto=9")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusMethodNotAllowed {
+		t.Errorf("reading acknowledges: %s", resp.Status)
 	}
 	// A disk that can't take it says so, and the fact stays.
 	l.offer(190, 220)

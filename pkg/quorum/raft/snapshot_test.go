@@ -268,7 +268,7 @@ func TestRottenSnapshotIsNotInstalled(t *testing.T) {
 	if m := next().Msg.(*raft.FetchRequest); p.installs != 0 || m.Offset != 2 || p.log.EndOffset() != 2 {
 		t.Fatalf("%d installs, goes on with %+v", p.installs, m)
 	}
-	if err := p.node.Trouble(); err == nil || !strings.Contains(err.Error(), "not snapshot 9-4") || p.node.Install().Failure != err {
+	if err := p.node.Trouble(); err == nil || !strings.Contains(err.Error(), "not snapshot 9-4") || !errors.Is(p.node.Install().Failure, err) {
 		t.Fatalf("trouble %v, %+v", err, p.node.Install())
 	}
 }
