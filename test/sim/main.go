@@ -20,7 +20,7 @@ func main() {
 	p := &proof{}
 	flag.IntVar(&p.quorum, "quorum", 20_000, "schedules of the metadata quorum")
 	flag.IntVar(&p.isr, "isr", 2_000, "schedules of the ISR protocol")
-	flag.DurationVar(&p.limit, "for", 15*time.Minute, "give up after this time; fewer schedules than asked for are a failure")
+	flag.DurationVar(&p.limit, "for", 20*time.Minute, "give up after this time; fewer schedules than asked for are a failure")
 	flag.Uint64Var(&p.seed, "seed", 0, "the seed of the first schedule; 0: a fresh one, which is printed")
 	flag.IntVar(&p.workers, "workers", runtime.GOMAXPROCS(0), "schedules at a time")
 	flag.IntVar(&p.twice, "twice", 50, "play each so-manyth schedule a second time and compare")
