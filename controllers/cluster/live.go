@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/highwater-io/highwater/pkg/ident"
 	"github.com/highwater-io/highwater/pkg/metadata"
@@ -32,57 +35,99 @@ func OpenLive(hosts *wire.HostTable, log logr.Logger) Opener {
 		dialer := &wire.Dialer{Hosts: hosts, ClientID: clientID}
 		ctx, cancel := context.WithCancel(context.Background())
 		l := &live{
-			target: target,
-			notify: notify,
-			dialer: dialer,
-			pool:   &wire.Pool{Dialer: dialer},
-			log:    log.WithValues("replicaSet", target.ReplicaSet.String()),
-			facts:  NewFactBook(),
-			cancel: cancel,
-			state:  State{Leader: ident.NoNode, Epoch: ident.UnknownEpoch, Since: time.Now()},
+			replicaSet: target.ReplicaSet,
+			clusterID:  target.ClusterID.String(),
+			notify:     notify,
+			dialer:     dialer,
+			pool:       &wire.Pool{Dialer: dialer},
+			factClient: newFactClient(hosts),
+			log:        log.WithValues("replicaSet", target.ReplicaSet.String()),
+			facts:      NewFactBook(),
+			ctx:        ctx,
+			cancel:     cancel,
+			tellers:    map[ident.NodeID]*teller{},
+			state:      State{Leader: ident.NoNode, Epoch: ident.UnknownEpoch, Since: time.Now()},
 		}
+		l.facts.OnWrittenDown(l.writtenDown)
+		l.Retarget(target)
 		l.running.Go(func() { l.observe(ctx) })
-		client := newFactClient(hosts)
-		acknowledgers := map[ident.NodeID]*factAcknowledger{}
-		l.facts.OnWrittenDown(func(node ident.NodeID, incarnation ident.UUID, upTo int64) {
-			acknowledgers[node].acknowledge(incarnation, upTo)
-		})
-		for node, address := range target.Facts {
-			acknowledger := newFactAcknowledger(address, client, l.log)
-			acknowledgers[node] = acknowledger
-			l.running.Go(func() { acknowledger.run(ctx) })
-		}
-		for node, address := range target.Facts {
-			reader := &factReader{
-				address: address, client: client, log: l.log,
-				began: func(incarnation ident.UUID) { l.facts.Began(node, incarnation) },
-				opened: func(directory ident.UUID) {
-					if l.facts.Opened(node, directory) {
-						l.notify(Change{ReplicaSet: l.target.ReplicaSet})
-					}
-				},
-				take: func(incarnation ident.UUID, f nodefact.Fact) { l.takeFact(node, incarnation, f) },
-			}
-			l.running.Go(func() { reader.run(ctx) })
-		}
 		return l
 	}
 }
 
 // live is a connection to real nodes.
 type live struct {
-	target  Target
-	notify  func(Change)
-	dialer  *wire.Dialer
-	pool    *wire.Pool
-	log     logr.Logger
-	facts   *FactBook
-	cancel  context.CancelFunc
-	running sync.WaitGroup
+	replicaSet types.NamespacedName
+	clusterID  string
+	notify     func(Change)
+	dialer     *wire.Dialer
+	pool       *wire.Pool
+	factClient *http.Client
+	log        logr.Logger
+	facts      *FactBook
+	ctx        context.Context //nolint:containedctx // of the connection: it bounds what Retarget starts
+	cancel     context.CancelFunc
+	running    sync.WaitGroup
 
 	mu       sync.Mutex
 	state    State
-	leaderAt string // address of the quorum's leader, empty when none is known
+	leaderAt string   // address of the quorum's leader, empty when none is known
+	voters   []string // addresses, sorted
+	tellers  map[ident.NodeID]*teller
+}
+
+// teller is a node whose facts are read.
+type teller struct {
+	address      string
+	acknowledger *factAcknowledger
+	stop         context.CancelFunc
+}
+
+// Retarget follows nodes that came, went or moved.
+func (l *live) Retarget(target Target) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.voters = slices.Sorted(maps.Values(target.Voters))
+	for node, t := range l.tellers {
+		if address, stays := target.Facts[node]; !stays || address != t.address {
+			t.stop()
+			delete(l.tellers, node)
+		}
+	}
+	for node, address := range target.Facts {
+		if l.tellers[node] == nil {
+			l.tellers[node] = l.listenTo(node, address)
+		}
+	}
+}
+
+// listenTo reads a node's facts until it is stopped.
+func (l *live) listenTo(node ident.NodeID, address string) *teller {
+	ctx, stop := context.WithCancel(l.ctx)
+	acknowledger := newFactAcknowledger(address, l.factClient, l.log)
+	reader := &factReader{
+		address: address, client: l.factClient, log: l.log,
+		began: func(incarnation ident.UUID) { l.facts.Began(node, incarnation) },
+		opened: func(directory ident.UUID) {
+			if l.facts.Opened(node, directory) {
+				l.notify(Change{ReplicaSet: l.replicaSet})
+			}
+		},
+		take: func(incarnation ident.UUID, f nodefact.Fact) { l.takeFact(node, incarnation, f) },
+	}
+	l.running.Go(func() { acknowledger.run(ctx) })
+	l.running.Go(func() { reader.run(ctx) })
+	return &teller{address, acknowledger, stop}
+}
+
+// writtenDown tells a node what it need not keep any more.
+func (l *live) writtenDown(node ident.NodeID, incarnation ident.UUID, upTo int64) {
+	l.mu.Lock()
+	t := l.tellers[node]
+	l.mu.Unlock()
+	if t != nil {
+		t.acknowledger.acknowledge(incarnation, upTo)
+	}
 }
 
 func (l *live) State() State {
@@ -128,17 +173,16 @@ func (l *live) observe(ctx context.Context) {
 }
 
 func (l *live) follow(ctx context.Context) error {
-	var addresses []string
-	for _, address := range l.target.Voters {
-		addresses = append(addresses, address)
-	}
-	slices.Sort(addresses)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	run := &following{live: l}
 	o, err := observer.New(observer.Config{
-		Bootstrap: func() []string { return addresses },
-		ClusterID: l.target.ClusterID.String(),
+		Bootstrap: func() []string {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return l.voters
+		},
+		ClusterID: l.clusterID,
 		Dialer:    l.dialer,
 		OnStep:    run.step,
 		OnState:   run.stateChanged,
@@ -172,7 +216,7 @@ func (f *following) caughtUp(o *observer.Observer) {
 	f.done = true
 	f.live.state.Image, f.live.state.Voters = o.Image(), voterSet(o.Voters())
 	f.live.mu.Unlock()
-	f.live.notify(Change{ReplicaSet: f.live.target.ReplicaSet, Everything: true})
+	f.live.notify(Change{ReplicaSet: f.live.replicaSet, Everything: true})
 }
 
 func (f *following) step(s observer.Step) {
@@ -186,14 +230,14 @@ func (f *following) step(s observer.Step) {
 		f.live.state.Voters = voterSet(s.Voters)
 	}
 	f.live.mu.Unlock()
-	if change, changed := changeOf(f.live.target, s); changed {
+	if change, changed := changeOf(f.live.replicaSet, s); changed {
 		f.live.notify(change)
 	}
 }
 
 // changeOf tells which topics a step concerns. Most steps concern nothing: they are the quorum's sign of life.
-func changeOf(target Target, s observer.Step) (Change, bool) {
-	change := Change{ReplicaSet: target.ReplicaSet, Everything: len(s.Delta.ChangedBrokers()) > 0}
+func changeOf(replicaSet types.NamespacedName, s observer.Step) (Change, bool) {
+	change := Change{ReplicaSet: replicaSet, Everything: len(s.Delta.ChangedBrokers()) > 0}
 	for _, id := range s.Delta.ChangedTopics() {
 		if topic, found := s.New.TopicByID(id); found {
 			change.Topics = append(change.Topics, topic.Name)
@@ -245,7 +289,7 @@ func (f *following) stateChanged(s observer.State) {
 	l.state.Reach, l.state.Tried = reach, tried
 	l.state.Leader, l.state.Epoch = s.Leader, s.Epoch
 	l.mu.Unlock()
-	l.notify(Change{ReplicaSet: l.target.ReplicaSet, Everything: true})
+	l.notify(Change{ReplicaSet: l.replicaSet, Everything: true})
 }
 
 func (l *live) takeFact(node ident.NodeID, incarnation ident.UUID, fact nodefact.Fact) {
@@ -254,15 +298,15 @@ func (l *live) takeFact(node ident.NodeID, incarnation ident.UUID, fact nodefact
 	}
 	switch {
 	case fact.Kind == nodefact.LogDirOffline:
-		l.notify(Change{ReplicaSet: l.target.ReplicaSet, Everything: true})
+		l.notify(Change{ReplicaSet: l.replicaSet, Everything: true})
 		return
 	case fact.TopicID.IsZero(): // of the node alone: no Partition is concerned
-		l.notify(Change{ReplicaSet: l.target.ReplicaSet})
+		l.notify(Change{ReplicaSet: l.replicaSet})
 		return
 	}
 	if image := l.State().Image; image != nil {
 		if topic, found := image.TopicByID(fact.TopicID); found {
-			l.notify(Change{ReplicaSet: l.target.ReplicaSet, Topics: []string{topic.Name}})
+			l.notify(Change{ReplicaSet: l.replicaSet, Topics: []string{topic.Name}})
 		}
 	}
 }

@@ -54,6 +54,18 @@ func TestConnectionToNobodySaysWhomItTriedAndEndsWithoutATrace(t *testing.T) {
 	if tried := connection.State().Tried; len(tried) != 1 || tried[0] != voter {
 		t.Errorf("tried %v, want %s", tried, voter)
 	}
+	// Nodes that moved are asked where they are now.
+	moved := closedAddress(t)
+	connection.Retarget(cluster.Target{
+		ReplicaSet: logs, ClusterID: ident.UUID{1}, Voters: map[ident.NodeID]string{1000: moved}, Facts: map[ident.NodeID]string{0: closedAddress(t), 1: closedAddress(t)},
+	})
+	for tried := connection.State().Tried; len(tried) != 1 || tried[0] != moved; tried = connection.State().Tried {
+		select {
+		case <-changed:
+		case <-deadline:
+			t.Fatalf("tried %v, want %s", tried, moved)
+		}
+	}
 	if err := connection.Admin().DeleteTopic(t.Context(), ident.UUID{2}); err == nil {
 		t.Error("a request without a leader was taken for done")
 	}

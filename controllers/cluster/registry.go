@@ -18,6 +18,8 @@ type Connection interface {
 	Admin() Admin
 	// Facts returns what nodes told of ISR changes and of their disks.
 	Facts() *FactBook
+	// Retarget tells where the nodes of the same cluster are now. What is known of it stays.
+	Retarget(target Target)
 	// Close ends the connection.
 	Close()
 }
@@ -47,13 +49,18 @@ func NewRegistry(open Opener) *Registry {
 	return &Registry{open: open, connections: map[types.NamespacedName]*entry{}}
 }
 
-// Ensure makes the connection to a target, anew when the target is another than before.
+// Ensure makes the connection to a target, anew when it is another cluster than before.
 func (r *Registry) Ensure(target Target) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	before, found := r.connections[target.ReplicaSet]
 	if found {
-		if before.target.equal(target) {
+		switch {
+		case before.target.equal(target):
+			return
+		case before.target.sameCluster(target):
+			before.target = target
+			before.connection.Retarget(target)
 			return
 		}
 		before.connection.Close()
@@ -166,7 +173,10 @@ func (s *subscriber) run(ctx context.Context) {
 	}
 }
 
+func (t Target) sameCluster(other Target) bool {
+	return t.ReplicaSet == other.ReplicaSet && t.UID == other.UID && t.ClusterID == other.ClusterID
+}
+
 func (t Target) equal(other Target) bool {
-	return t.ReplicaSet == other.ReplicaSet && t.UID == other.UID && t.ClusterID == other.ClusterID &&
-		maps.Equal(t.Voters, other.Voters) && maps.Equal(t.Facts, other.Facts)
+	return t.sameCluster(other) && maps.Equal(t.Voters, other.Voters) && maps.Equal(t.Facts, other.Facts)
 }

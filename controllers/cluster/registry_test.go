@@ -26,10 +26,18 @@ func TestRegistryKeepsAConnectionWhileItsTargetIsTheSame(t *testing.T) {
 	if again, _ := registry.Get(logs); again != first {
 		t.Error("the same target was connected to twice")
 	}
-	target.Voters[1000] = "b:1"
+	// Another address is no other cluster: what is known of it stays.
+	target.Voters = map[ident.NodeID]string{1000: "b:1"}
+	for range 2 {
+		registry.Ensure(target)
+	}
+	if again, _ := registry.Get(logs); again != first || len(fake.Targets()) != 2 || fake.Targets()[1].Voters[1000] != "b:1" {
+		t.Errorf("targets %+v", fake.Targets())
+	}
+	target.UID = "another"
 	registry.Ensure(target)
 	if again, _ := registry.Get(logs); again == first || fake.Connections() != 1 {
-		t.Errorf("another target: the old connection stays; %d are open", fake.Connections())
+		t.Errorf("another cluster: the old connection stays; %d are open", fake.Connections())
 	}
 	registry.Close(logs)
 	if _, found := registry.Get(logs); found || fake.Connections() != 0 {

@@ -73,6 +73,12 @@ func (k *connection) State() cluster.State {
 	defer k.cluster.mu.Unlock()
 	return k.cluster.state
 }
+func (k *connection) Retarget(target cluster.Target) {
+	k.cluster.mu.Lock()
+	defer k.cluster.mu.Unlock()
+	k.target = target
+	k.cluster.targets = append(k.cluster.targets, target)
+}
 func (k *connection) Admin() cluster.Admin { return admin{k.cluster} }
 func (k *connection) Facts() *cluster.FactBook {
 	k.cluster.mu.Lock()
@@ -272,10 +278,13 @@ func (c *Cluster) Commit(records ...metadata.Record) {
 
 func (c *Cluster) tell(topics []string, everything bool) {
 	c.mu.Lock()
-	open := slices.Collect(maps.Keys(c.open))
+	notify := map[*connection]cluster.Target{}
+	for k := range c.open {
+		notify[k] = k.target
+	}
 	c.mu.Unlock()
-	for _, k := range open {
-		k.notify(cluster.Change{ReplicaSet: k.target.ReplicaSet, Topics: topics, Everything: everything})
+	for k, target := range notify {
+		k.notify(cluster.Change{ReplicaSet: target.ReplicaSet, Topics: topics, Everything: everything})
 	}
 }
 

@@ -97,12 +97,13 @@ type verdict struct {
 
 // deleteLivingPod is the only place where a pod that runs is deleted.
 func (r *Reconciler) deleteLivingPod(ctx context.Context, rs *hwv1alpha1.ReplicaSet, v verdict) error {
-	if err := client.IgnoreNotFound(r.Client.Delete(ctx, v.pod, client.Preconditions{UID: &v.pod.UID})); err != nil {
-		return describe(err, "delete", v.pod)
-	}
-	return r.Events.Write(ctx, hwv1alpha1.KindReplicaSet, rs, report.Event{
+	// Told before it is done: nobody would be told of what was done just before the operator died.
+	if err := r.Events.Write(ctx, hwv1alpha1.KindReplicaSet, rs, report.Event{
 		Reason: v.tell, Key: string(v.pod.UID), Message: fmt.Sprintf("pod %s is deleted: %s", v.pod.Name, v.why),
-	})
+	}); err != nil {
+		return err
+	}
+	return describe(client.IgnoreNotFound(r.Client.Delete(ctx, v.pod, client.Preconditions{UID: &v.pod.UID})), "delete", v.pod)
 }
 
 // retireVoters lets go of dedicated voters that the committed voter set has no more: the pod, and by the retention the
