@@ -59,7 +59,7 @@ func (p *proof) parts(ctx context.Context) error {
 	}{
 		{"from 3 voters to 1, the leader among those who go", p.leaderGoes},
 		{"from 1 voter to 3", func(ctx context.Context) error { return p.change(ctx, 3) }},
-		{"from 3 voters to 5", func(ctx context.Context) error { return p.change(ctx, 5) }},
+		{"from 3 voters to 5, and the operator is killed again and again", p.operatorDies},
 		{"from 5 voters to 3", func(ctx context.Context) error { return p.change(ctx, 3) }},
 		{"a voter loses its whole volume", p.volumeLost},
 	} {
@@ -106,6 +106,40 @@ func (p *proof) leaderGoes(ctx context.Context) error {
 		}
 	}
 	return p.change(ctx, 1)
+}
+
+// operatorKills is how often the operator is killed during a change, operatorLives how long it gets.
+const (
+	operatorKills = 4
+	operatorLives = 700 * time.Millisecond
+)
+
+// operatorDies makes a change with an operator that hardly comes to do anything.
+func (p *proof) operatorDies(ctx context.Context) error {
+	killed := make(chan error, 1)
+	go func() {
+		ticker := time.NewTicker(operatorLives)
+		defer ticker.Stop()
+		var err error
+		for kills := 0; kills < operatorKills && err == nil; {
+			select {
+			case <-ctx.Done():
+				err = ctx.Err()
+			case <-ticker.C:
+				pids, _ := localkube.Signal(p.Dir, "operator", localkube.Kill) // none while it is being started again
+				kills += len(pids)
+			}
+		}
+		killed <- err
+	}()
+	if err := p.change(ctx, 5); err != nil {
+		return err
+	}
+	if err := <-killed; err != nil {
+		return err
+	}
+	p.Say("  the operator was killed %d times", operatorKills)
+	return p.settled(ctx, 5)
 }
 
 // change sets spec.quorum.voters and waits until the quorum, the pods and the status are so.
