@@ -137,7 +137,7 @@ func (a *isrAuthority) createTopic() {
 	topic := kmsg.NewCreateTopicsRequestTopic()
 	topic.Topic, topic.NumPartitions, topic.ReplicationFactor = isrTopic, -1, -1
 	assignment := kmsg.NewCreateTopicsRequestTopicReplicaAssignment()
-	for _, i := range a.s.w.Rand.Perm(3) {
+	for _, i := range a.s.w.Perm(3) {
 		assignment.Replicas = append(assignment.Replicas, int32(i+1))
 	}
 	topic.ReplicaAssignment = append(topic.ReplicaAssignment, assignment)
