@@ -182,3 +182,25 @@ func TestWhatIsAppendedIsSeenByNobodyBeforeItIsCommitted(t *testing.T) {
 		t.Fatal("a committed topic is not seen")
 	}
 }
+
+// KAFKA-18920, KAFKA-18979: ApiVersions tells the kraft.version that is in use: none until the voters stand in the log.
+func TestKRaftVersionInUseIsTold(t *testing.T) {
+	v := newSoleVoter(t, vfs.NewMem())
+	inUse := func() (level int16) {
+		for _, f := range v.features().Finalized {
+			if f.Name == featureKRaftVersion {
+				level = f.Max
+			}
+		}
+		return level
+	}
+	if got := inUse(); got != 0 {
+		t.Fatalf("%d before the first leader", got)
+	}
+	v.quorum.do(v.quorum.exec.Start)
+	v.flush()
+	v.publish()
+	if got := inUse(); got != raft.KRaftVersion {
+		t.Fatalf("%d, the voters are in the log", got)
+	}
+}
