@@ -25,11 +25,14 @@ type proof struct {
 func (p *proof) run() int {
 	fmt.Printf("sim: %d schedules of the quorum and %d of the ISR protocol, %d at a time, SEED=%d\n", p.quorum, p.isr, p.workers, p.seed)
 	p.deadline = time.Now().Add(p.limit)
-	quorum := &quorumTally{}
-	missed := p.playAll("quorum", p.quorum, func(worker int, seed uint64) { p.playQuorum(quorum, seed) }, quorum)
-	if p.failed.Load() == nil {
-		isr := &isrTally{}
-		missed = p.playAll("ISR", p.isr, func(worker int, seed uint64) { p.playISR(isr, seed) }, isr) || missed
+	missed := false
+	if p.quorum > 0 {
+		t := &quorumTally{}
+		missed = p.playAll("quorum", p.quorum, func(seed uint64) { p.playQuorum(t, seed) }, t)
+	}
+	if p.isr > 0 && p.failed.Load() == nil {
+		t := &isrTally{}
+		missed = p.playAll("ISR", p.isr, func(seed uint64) { p.playISR(t, seed) }, t) || missed
 	}
 	switch failure := p.failed.Load(); {
 	case failure != nil:
@@ -44,7 +47,7 @@ func (p *proof) run() int {
 	return 0
 }
 
-// tally is told of nothing; it can say what it counted.
+// tally says what was counted.
 type tally interface {
 	line() string
 	missing() []string
@@ -52,18 +55,18 @@ type tally interface {
 }
 
 // playAll plays a number of schedules, says every few seconds how far it is, and whether it missed something.
-func (p *proof) playAll(what string, count int, one func(worker int, seed uint64), t tally) (missed bool) {
+func (p *proof) playAll(what string, count int, one func(seed uint64), t tally) (missed bool) {
 	started := time.Now()
 	var next, done atomic.Int64
 	var wg sync.WaitGroup
-	for worker := range p.workers {
+	for range p.workers {
 		wg.Go(func() {
 			for p.failed.Load() == nil && time.Now().Before(p.deadline) {
 				i := next.Add(1) - 1
 				if i >= int64(count) {
 					return
 				}
-				one(worker, p.seed+uint64(i))
+				one(p.seed + uint64(i))
 				done.Add(1)
 			}
 		})
