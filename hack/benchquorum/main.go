@@ -23,11 +23,21 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	err := run(ctx)
 	stop()
-	if err != nil {
+	switch {
+	case errors.Is(err, errNotRun):
+		fmt.Println(err)
+		os.Exit(exitNotRun)
+	case err != nil:
 		fmt.Fprintln(os.Stderr, "benchquorum:", err)
 		os.Exit(1)
 	}
 }
+
+// errNotRun says that the benchmark can't run here; what wraps it says why. Its exit code is one of its own, so that
+// nobody takes it for a run that met its bounds.
+var errNotRun = errors.New("NOT RUN")
+
+const exitNotRun = 3
 
 // bench is one run.
 type bench struct {
@@ -99,6 +109,9 @@ func run(ctx context.Context) error {
 
 // prepare finds or builds what the run needs besides highwater-node.
 func (b *bench) prepare(ctx context.Context, only string) error {
+	if _, err := os.Stat("/proc/self/stat"); err != nil {
+		return fmt.Errorf("%w: memory and processor time of processes come from Linux' /proc: %w", errNotRun, err)
+	}
 	if only != "" && only != "peers" {
 		return nil
 	}
@@ -106,14 +119,14 @@ func (b *bench) prepare(ctx context.Context, only string) error {
 	find.Stderr = os.Stderr
 	found, err := find.Output()
 	if err != nil {
-		return fmt.Errorf("find or build etcd: %w", err)
+		return fmt.Errorf("%w: etcd is neither there nor can it be fetched or built: %w", errNotRun, err)
 	}
 	b.etcd, b.etcdload = filepath.Join(strings.TrimSpace(string(found)), "etcd"), filepath.Join(b.dir, "etcdload")
 	b.say("building hack/etcdload, which has etcd's client")
 	build := exec.CommandContext(ctx, "go", "build", "-C", "hack/etcdload", "-o", b.etcdload, ".")
 	build.Stdout, build.Stderr = os.Stderr, os.Stderr
 	if err := build.Run(); err != nil {
-		return fmt.Errorf("build hack/etcdload: %w", err)
+		return fmt.Errorf("%w: hack/etcdload can't be built: %w", errNotRun, err)
 	}
 	return nil
 }
