@@ -176,9 +176,10 @@ func (r *round) reach(ctx context.Context) error {
 
 // arrives waits until the node installs nothing any more and follows the leader again.
 func (r *round) arrives(ctx context.Context) error {
-	return r.Eventually(ctx, 90*time.Second, func(ctx context.Context) error {
-		if _, err := r.tap.look(); err != nil {
-			return err
+	var wrong error // which no time makes right
+	return errors.Join(r.Eventually(ctx, 90*time.Second, func(ctx context.Context) error {
+		if _, wrong = r.tap.look(); wrong != nil {
+			return nil
 		}
 		installing, err := r.Metric(ctx, r.pod, metricInstalling)
 		if err != nil {
@@ -192,7 +193,7 @@ func (r *round) arrives(ctx context.Context) error {
 			return fmt.Errorf("it installs a snapshot (%v), its log ends at %d, committed was %d when it started", installing, q.ends[r.id], r.before.highWatermark)
 		}
 		return nil
-	})
+	}), wrong)
 }
 
 // once checks what passed on the wire and what became of the processes.
