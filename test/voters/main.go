@@ -183,7 +183,6 @@ func (p *proof) settled(ctx context.Context, voters int32) error {
 		for i := range voters {
 			want = append(want, 1000+i)
 		}
-		err = nil
 		switch {
 		case !slices.Equal(rs.Status.Quorum.Voters, want) || len(rs.Status.Quorum.Observers) > 0:
 			err = fmt.Errorf("voters %v, observers %v", rs.Status.Quorum.Voters, rs.Status.Quorum.Observers)

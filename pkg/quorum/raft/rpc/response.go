@@ -71,7 +71,7 @@ func ToResponse(req kmsg.Request, m raft.Message) (kmsg.Response, error) {
 		}
 	case *raft.KRaftVersionsResponse:
 		if r, ok := resp.(*kmsg.ApiVersionsResponse); ok {
-			fillApiVersions(r, m)
+			fillAPIVersions(r, m)
 			return r, nil
 		}
 	}
@@ -225,7 +225,7 @@ func FromResponse(resp kmsg.Response) (raft.Message, error) {
 	case *kmsg.AddRaftVoterResponse, *kmsg.RemoveRaftVoterResponse, *kmsg.UpdateRaftVoterResponse:
 		return fromChangeVoters(r)
 	case *kmsg.ApiVersionsResponse:
-		return fromApiVersions(r), nil
+		return fromAPIVersions(r), nil
 	}
 	return nil, fmt.Errorf("a %T does not answer for %s-0", resp, ident.MetadataTopic)
 }

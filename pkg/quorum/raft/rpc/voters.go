@@ -22,14 +22,14 @@ func apiVersionsRequest() *kmsg.ApiVersionsRequest {
 	return req
 }
 
-func fillApiVersions(r *kmsg.ApiVersionsResponse, m *raft.KRaftVersionsResponse) {
+func fillAPIVersions(r *kmsg.ApiVersionsResponse, m *raft.KRaftVersionsResponse) {
 	r.ErrorCode = int16(m.Code)
 	feature := kmsg.NewApiVersionsResponseSupportedFeature()
 	feature.Name, feature.MinVersion, feature.MaxVersion = FeatureKRaftVersion, m.Min, m.Max
 	r.SupportedFeatures = append(r.SupportedFeatures, feature)
 }
 
-func fromApiVersions(r *kmsg.ApiVersionsResponse) *raft.KRaftVersionsResponse {
+func fromAPIVersions(r *kmsg.ApiVersionsResponse) *raft.KRaftVersionsResponse {
 	m := &raft.KRaftVersionsResponse{Code: raft.Code(r.ErrorCode)}
 	for _, feature := range r.SupportedFeatures {
 		if feature.Name == FeatureKRaftVersion {
