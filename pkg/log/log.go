@@ -32,6 +32,7 @@ type Log struct {
 	// Of Open, see weighRecoveryPoint: what is below is flushed, if it is there; the log had come to there; it was closed
 	// there, noOffset when that is not known.
 	scanPoint, reached, closedAt ident.Offset
+	exchanged                    ident.Offset // below it compacted segments took their place in Open: they were synced before
 
 	flushed        atomic.Int64
 	unflushedBytes int64           // appended since the last flush began

@@ -338,7 +338,7 @@ func (l *Log) cut(i int, d *bad, rec *Recovery) error {
 
 // isTorn says whether damage is what a crash leaves of a write that was not yet flushed.
 func (l *Log) isTorn(s *segment, d bad, size int64) (bool, error) {
-	if d.from < l.cfg.RecoveryPoint {
+	if d.from < max(l.cfg.RecoveryPoint, l.exchanged) {
 		return false, nil // it had been flushed
 	}
 	if d.pos == size {

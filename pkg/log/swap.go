@@ -173,7 +173,7 @@ func (l *Log) finishSwaps(names []string, rec *Recovery) ([]string, error) {
 				}
 			}
 		}
-		l.cfg.RecoveryPoint = max(l.cfg.RecoveryPoint, end) // only what is flushed is compacted, and was synced before
+		l.exchanged = max(l.exchanged, end)
 		for _, old := range names {
 			stem, ok := segmentFile(old)
 			if !ok || !left[old] || stem < base || stem >= max(end, base+1) {
