@@ -65,6 +65,24 @@ func (r *headerReader) at(pos int64) (batch.Header, error) {
 	return h, nil
 }
 
+// eachHeader calls visit for the batches of the segment's first size bytes that are not damaged, from the one at pos on,
+// as long as it says so.
+func (s *segment) eachHeader(f vfs.File, pos, size int64, visit func(h batch.Header, pos int64) (more bool, err error)) error {
+	r := headerReader{f: f, size: size, buf: make([]byte, scanBytes)}
+	list := s.damage()
+	for pos = skipBad(list, pos); pos < size; pos = skipBad(list, pos) {
+		h, err := r.at(pos)
+		if err != nil {
+			return err
+		}
+		if more, err := visit(h, pos); err != nil || !more {
+			return err
+		}
+		pos += int64(h.Size())
+	}
+	return nil
+}
+
 // readFull reads exactly len(p) bytes.
 func readFull(f vfs.File, p []byte, pos int64) error {
 	n, err := f.ReadAt(p, pos)

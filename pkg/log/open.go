@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/highwater-io/highwater/pkg/batch"
 	"github.com/highwater-io/highwater/pkg/epoch"
 	"github.com/highwater-io/highwater/pkg/ident"
 	"github.com/highwater-io/highwater/pkg/vfs"
@@ -269,17 +270,10 @@ func (l *Log) readEpochsOf(s *segment) error {
 		return err
 	}
 	defer f.release()
-	r := headerReader{f: f.file, size: s.size, buf: make([]byte, scanBytes)}
-	list := s.damage()
-	for pos := skipBad(list, 0); pos < s.size; pos = skipBad(list, pos) {
-		h, err := r.at(pos)
-		if err != nil {
-			return err
-		}
+	return s.eachHeader(f.file, 0, s.size, func(h batch.Header, _ int64) (bool, error) {
 		l.epochs.Assign(h.LeaderEpoch, h.BaseOffset)
-		pos += int64(h.Size())
-	}
-	return nil
+		return true, nil
+	})
 }
 
 // finishOpen brings what is derived from the batches in line with them and makes it durable.

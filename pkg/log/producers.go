@@ -278,28 +278,19 @@ func (l *Log) replayProducers(s *segment, from ident.Offset) error {
 		return err
 	}
 	defer f.release()
-	r := headerReader{f: f.file, size: s.size, buf: make([]byte, scanBytes)}
-	list := s.damage()
-	for pos = skipBad(list, pos); pos < s.size; pos = skipBad(list, pos) {
-		h, err := r.at(pos)
-		if err != nil {
-			return err
+	return s.eachHeader(f.file, pos, s.size, func(h batch.Header, pos int64) (bool, error) {
+		if h.LastOffset() < from || !h.HasProducer() {
+			return true, nil
 		}
-		if h.LastOffset() >= from && h.HasProducer() {
-			var raw []byte
-			if h.IsControl() {
-				raw = make([]byte, h.Size())
-				if err := readFull(f.file, raw, pos); err != nil {
-					return err
-				}
-			}
-			if err := l.producers.update(h, raw); err != nil {
-				return err
+		var raw []byte
+		if h.IsControl() {
+			raw = make([]byte, h.Size())
+			if err := readFull(f.file, raw, pos); err != nil {
+				return false, err
 			}
 		}
-		pos += int64(h.Size())
-	}
-	return nil
+		return true, l.producers.update(h, raw)
+	})
 }
 
 // lastSequence and lastOffset are what a snapshot keeps; -1 when there is no batch.

@@ -3,6 +3,7 @@ package log
 import (
 	"fmt"
 
+	"github.com/highwater-io/highwater/pkg/batch"
 	"github.com/highwater-io/highwater/pkg/ident"
 )
 
@@ -119,18 +120,12 @@ func (s *segment) hasRecords() (bool, error) {
 		return false, err
 	}
 	defer file.release()
-	r := headerReader{f: file.file, size: s.size, buf: make([]byte, lookUpBytes)}
-	for pos := int64(0); pos < s.size; {
-		h, err := r.at(pos)
-		if err != nil {
-			return false, err
-		}
-		if h.NumRecords > 0 {
-			return true, nil
-		}
-		pos += int64(h.Size())
-	}
-	return false, nil
+	some := false
+	err = s.eachHeader(file.file, 0, s.size, func(h batch.Header, _ int64) (bool, error) {
+		some = h.NumRecords > 0
+		return !some, nil
+	})
+	return some, err
 }
 
 // dropFirst removes the first n segments, the oldest first, so that a crash leaves a log without gaps.

@@ -256,15 +256,11 @@ func (s *segment) scanIndexes(size int64) (*indexes, error) {
 	defer f.release()
 	shadow := &segment{base: s.base, maxTS: -1, interval: s.interval}
 	x := newIndexes(nil, nil)
-	r := headerReader{f: f.file, size: size, buf: make([]byte, scanBytes)}
-	list := s.damage()
-	for pos := skipBad(list, 0); pos < size; pos = skipBad(list, pos) {
-		h, err := r.at(pos)
-		if err != nil {
-			return nil, err
-		}
+	if err := s.eachHeader(f.file, 0, size, func(h batch.Header, pos int64) (bool, error) {
 		shadow.note(x, h, pos)
-		pos += int64(h.Size())
+		return true, nil
+	}); err != nil {
+		return nil, err
 	}
 	shadow.noteMaxTimestamp(x)
 	return x, nil
@@ -284,22 +280,18 @@ func (s *segment) loadTail(f vfs.File, x *indexes) error {
 		lastEntry = int64(offsets[len(offsets)-1].pos)
 		from = min(from, lastEntry)
 	}
-	r := headerReader{f: f, size: s.size, buf: make([]byte, scanBytes)}
-	list := s.damage()
-	for pos := skipBad(list, from); pos < s.size; pos = skipBad(list, pos) {
-		h, err := r.at(pos)
-		if err != nil {
-			return err
-		}
+	if err := s.eachHeader(f, from, s.size, func(h batch.Header, pos int64) (bool, error) {
 		if h.BaseOffset < s.next || !s.fits(h) {
-			return fmt.Errorf("%s at %d: %w: base offset %d after offset %d", f.Name(), pos, batch.ErrCorrupt, h.BaseOffset, s.next)
+			return false, fmt.Errorf("%s at %d: %w: base offset %d after offset %d", f.Name(), pos, batch.ErrCorrupt, h.BaseOffset, s.next)
 		}
 		last.meet(s.base, h)
 		if ts := largestOf(h); ts > s.maxTS {
 			s.maxTS, s.maxTSOffset = ts, h.LastOffset()
 		}
 		s.next = h.NextOffset()
-		pos += int64(h.Size())
+		return true, nil
+	}); err != nil {
+		return err
 	}
 	s.sinceIndex = s.size - lastEntry
 	return last.err()

@@ -85,8 +85,6 @@ var mutants = []*mutant{
 		file: "pkg/log/open.go", from: "if _, ok := l.epochs.EpochAt(l.start); !ok && l.start < end {", to: "if false {"},
 	{name: "start-believed", mistake: "a log start is believed whatever the files say",
 		file: "pkg/log/trust.go", from: "if said <= first || l.cfg.StopOnCorruption {", to: "if true {"},
-	{name: "point-believed", mistake: "a recovery point is believed though the log was closed elsewhere",
-		file: "pkg/log/trust.go", from: "case clean && newest == last.next && newest < l.reached:", to: "case false:"},
 	{name: "last-of-key-removed", mistake: "compaction removes the last record of a key too",
 		file: "pkg/log/cleanrun.go", from: "latest > r.Offset {", to: "latest >= r.Offset {"},
 	{name: "producer-end-removed", mistake: "compaction keeps a producer's last batch alone, though it lies behind and a crash may take it",
