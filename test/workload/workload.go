@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/highwater-io/highwater/internal/testscale"
 )
 
 // Producer writes records 0, 1, 2, ... to partition 0 of a topic, acks=all and idempotent, at a steady pace.
@@ -38,6 +40,15 @@ func Start(seeds []string, topic string, interval time.Duration) (*Producer, err
 	)
 	if err != nil {
 		return nil, err
+	}
+	// The client takes a connection that ends at its very first answer for one that wants a password, and gives up all
+	// records: nobody may be killed before it has its producer id.
+	once, done := context.WithTimeout(context.Background(), testscale.Duration(30*time.Second))
+	_, _, err = client.ProducerID(once)
+	done()
+	if err != nil {
+		client.Close()
+		return nil, fmt.Errorf("get a producer id: %w", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &Producer{client: client, topic: topic, cancel: cancel, done: make(chan struct{}), offsets: map[uint64]int64{}}
