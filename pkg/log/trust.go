@@ -84,7 +84,7 @@ func (l *Log) weighStart(table *epoch.Table, rec *Recovery) ident.Offset {
 	if table != nil && len(table.Entries()) > 0 {
 		epochsFrom = table.Entries()[0].Start
 	}
-	why := ""
+	var why string
 	switch {
 	case said > end:
 		why = fmt.Sprintf("the log ends at %d", end)
