@@ -74,7 +74,9 @@ func (b *broker) applyDelta(delta *metadata.Delta, image *metadata.Image) {
 	}
 	if len(delta.ChangedBrokers()) > 0 {
 		// Who may join an ISR has changed, and with it perhaps what holds a high watermark back.
-		b.eachReplica(func(r *replica) { r.tick() })
+		b.eachReplica(func(r *replica) {
+			r.do(func(now ident.Instant, p *exec.Partition) { p.BrokersChanged(now) })
+		})
 	}
 }
 

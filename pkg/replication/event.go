@@ -28,6 +28,10 @@ type MetadataChanged struct {
 	MinISR         int            // min.insync.replicas as configured; the effective one is at most len(Replicas)
 }
 
+// BrokersChanged says that what Cluster tells of nodes has changed: who may join the ISR, and with it who holds the
+// high watermark back, is not what it was.
+type BrokersChanged struct{}
+
 // Produce asks whether records may be appended. Acks is Kafka's (-1 all, 0, 1), Timeout bounds the wait for
 // acks=all. A produce that may be appended comes back in Effects.Append and is to be answered by AppendDone or
 // AppendFailed; any other is completed at once.
@@ -165,6 +169,7 @@ type Removed struct{}
 
 func (Tick) event()               {}
 func (MetadataChanged) event()    {}
+func (BrokersChanged) event()     {}
 func (Produce) event()            {}
 func (AppendDone) event()         {}
 func (AppendFailed) event()       {}

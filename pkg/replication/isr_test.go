@@ -320,3 +320,37 @@ func TestRemovedReplicaCannotComeBack(t *testing.T) { // KAFKA-1097
 		t.Fatalf("fetch in the old epoch: code %d", code)
 	}
 }
+
+func TestFencedFollowerThatWasAboutToJoinNoLongerHoldsTheHighWatermark(t *testing.T) {
+	b := newBench(Config{})
+	b.lead(1, 1)
+	b.produce(1, -1, 10)
+	b.fetch(3, 10)
+	b.refuse(IneligibleReplica) // the controller knows already that it is fenced
+	b.produce(2, -1, 5)
+	if b.wantHW(t, 10); len(b.out.Completed) != 0 {
+		t.Fatal("acknowledged past a follower that may be about to join")
+	}
+	b.cluster[3] = Broker{Epoch: 103, Fenced: true}
+	b.step(BrokersChanged{}) // nobody fetches
+	if b.wantHW(t, 15); b.codeOf(t, 2) != None {
+		t.Fatalf("completed %+v", b.out.Completed)
+	}
+}
+
+func TestCaughtUpFollowerJoinsWhenItIsUnfenced(t *testing.T) { // KAFKA-13916, its second half
+	b := newBench(Config{})
+	b.cluster[3] = Broker{Epoch: 103, Fenced: true}
+	b.lead(1, 1, 2)
+	b.fetch(3, 0)
+	if b.step(BrokersChanged{}); b.out.Proposal != nil {
+		t.Fatalf("proposes a fenced replica: %v", b.out.Proposal)
+	}
+	b.cluster[3] = Broker{Epoch: 103}
+	b.step(BrokersChanged{})
+	b.wantProposal(t, 1, 2, 3)
+	b.accept()
+	if b.step(BrokersChanged{}); b.out.Proposal != nil {
+		t.Fatalf("proposes again: %v", b.out.Proposal)
+	}
+}

@@ -47,6 +47,17 @@ func (r *Replica) minISRChanged(now ident.Instant, minISR int, out *Effects) {
 	r.completeProduces(out)
 }
 
+// brokersChanged looks at the followers at once: one that was about to join and was fenced no longer holds the high
+// watermark back, also when nobody else fetches, and one that was unfenced joins without another fetch.
+func (r *Replica) brokersChanged(now ident.Instant, out *Effects) {
+	if r.role != Leader {
+		return
+	}
+	r.maybeExpand(now, out)
+	r.advanceHighWatermark(now, out)
+	r.completeDeletions(now, out)
+}
+
 // becomeLeader starts a leadership. The followers' positions are forgotten even when this replica led before: a
 // leader whose record was never seen here may have made them truncate.
 func (r *Replica) becomeLeader(now ident.Instant, m MetadataChanged, out *Effects) {

@@ -165,6 +165,10 @@ func (m *promises) fence(t *rapid.T) {
 	broker := m.b.cluster[id]
 	broker.Fenced = !broker.Fenced
 	m.b.cluster[id] = broker
+	if rapid.Bool().Draw(t, "told") {
+		m.b.step(BrokersChanged{})
+		m.took(t)
+	}
 }
 
 // check is what holds after every event.

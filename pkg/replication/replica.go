@@ -122,6 +122,8 @@ func (r *Replica) Step(now ident.Instant, ev Event, out *Effects) {
 	case Tick:
 	case MetadataChanged:
 		r.metadataChanged(now, ev, out)
+	case BrokersChanged:
+		r.brokersChanged(now, out)
 	case Produce:
 		r.produce(now, ev, out)
 	case AppendDone:

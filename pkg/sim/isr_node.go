@@ -218,6 +218,8 @@ func (n *isrNode) learn(image *metadata.Image) {
 	n.settle() // the checker looks at what the old leadership has committed by it
 	n.part.ApplyMetadata(n.s.w.Now(), metadataOf(p, isrMinISR(image)))
 	n.settle()
+	n.part.BrokersChanged(n.s.w.Now())
+	n.settle()
 }
 
 func (n *isrNode) open() bool {

@@ -174,6 +174,9 @@ func (p *Partition) AlterPartitionDone(now ident.Instant, ev replication.AlterPa
 // Tick does what is due; NextDeadline says when it is wanted at the latest.
 func (p *Partition) Tick(now ident.Instant) { p.step(now, replication.Tick{}) }
 
+// BrokersChanged says that the nodes in metadata have changed, whether or not the partition has.
+func (p *Partition) BrokersChanged(now ident.Instant) { p.step(now, replication.BrokersChanged{}) }
+
 // NextDeadline is when a Tick is wanted at the latest.
 func (p *Partition) NextDeadline() ident.Instant {
 	return min(p.core.NextDeadline(), p.flushDeadline())
