@@ -13,7 +13,8 @@
 // leader may have been in between; a follower's high watermark goes down only by truncation; what a follower holds of
 // an epoch that the leader's log has nothing of any more can't be compared and is dropped (Kafka keeps it); an answer
 // is used only if offset, leader epoch and last fetched epoch are still those of the question; a leader that stood
-// still hears its followers before it calls them laggards.
+// still hears its followers before it calls them laggards; a follower whose leader has not heard yet that it leads asks
+// again soon.
 //
 // One thing the core can't see to: a proposal is retried unchanged after an unclear answer, and a later refusal of the
 // retry is taken as "not applied". So the copies must reach the controller in order: one request in flight per node,

@@ -1,6 +1,8 @@
 package replication
 
 import (
+	"time"
+
 	"github.com/highwater-io/highwater/pkg/ident"
 )
 
@@ -19,6 +21,8 @@ const (
 type fetcherState struct {
 	state fetchState
 	until ident.Instant // of backingOff
+	// early is how many answers in a row said that the leader does not know yet what this follower knows.
+	early int
 
 	// What the response said whose batches are being appended.
 	leaderHW, leaderLogStart ident.Offset
@@ -84,6 +88,8 @@ func (r *Replica) fetchResponse(now ident.Instant, ev FetchResponse, out *Effect
 	case FencedLeaderEpoch:
 		r.fetcher.state = fenced
 		out.Fetcher = true
+	case UnknownLeaderEpoch, NotLeaderOrFollower, UnknownTopicID, UnknownTopicOrPartition:
+		r.awaitLeader(now, out)
 	default:
 		r.backOff(now, out)
 	}
@@ -96,6 +102,7 @@ func (r *Replica) useBatches(now ident.Instant, ev FetchResponse, out *Effects) 
 	for n < len(ev.Batches) && ev.Batches[n].Epoch <= ev.LeaderEpoch {
 		n++
 	}
+	r.fetcher.early = 0
 	r.fetcher.leaderHW, r.fetcher.leaderLogStart = ev.HighWatermark, ev.LeaderLogStart
 	switch {
 	case n > 0:
@@ -217,9 +224,27 @@ func (r *Replica) truncateDone(out *Effects) {
 	}
 }
 
+// firstEarlyRetry is the pause after the first answer of a leader that has not heard yet that it leads.
+const firstEarlyRetry = 20 * time.Millisecond
+
+// awaitLeader: metadata reaches the nodes milliseconds apart, and the new leader's produces wait for this follower. So
+// it asks again soon, after twice the pause each time, up to that of any other error.
+func (r *Replica) awaitLeader(now ident.Instant, out *Effects) {
+	pause := r.cfg.FetchBackoff
+	if r.fetcher.early < 16 {
+		pause = min(pause, firstEarlyRetry<<r.fetcher.early)
+		r.fetcher.early++
+	}
+	r.backOffFor(now, pause, out)
+}
+
 func (r *Replica) backOff(now ident.Instant, out *Effects) {
+	r.backOffFor(now, r.cfg.FetchBackoff, out)
+}
+
+func (r *Replica) backOffFor(now ident.Instant, pause time.Duration, out *Effects) {
 	r.fetcher.state = backingOff
-	r.fetcher.until = now.Add(r.cfg.FetchBackoff)
+	r.fetcher.until = now.Add(pause)
 	out.Fetcher = true
 }
 

@@ -306,3 +306,33 @@ func TestHistoryBelowTheLeadersLogStartIsNotTrusted(t *testing.T) {
 		}
 	}
 }
+
+func TestFollowerThatIsAheadOfItsLeaderAsksAgainSoon(t *testing.T) {
+	for _, code := range []Code{UnknownLeaderEpoch, NotLeaderOrFollower, UnknownTopicID} {
+		b := newBench(Config{})
+		b.follow(5, 20)
+		var pauses []time.Duration
+		ask := func() { // until it asks again
+			r := b.answer(t)
+			r.Code = code
+			b.step(r)
+			next := b.r.NextDeadline()
+			pauses = append(pauses, next.Sub(b.now))
+			b.now = next
+			b.step(Tick{})
+		}
+		for range 9 {
+			ask()
+		}
+		ms := time.Millisecond
+		want := []time.Duration{20 * ms, 40 * ms, 80 * ms, 160 * ms, 320 * ms, 640 * ms, time.Second, time.Second, time.Second}
+		if !slices.Equal(pauses, want) {
+			t.Fatalf("code %d: pauses %v, want %v", code, pauses, want)
+		}
+		b.step(b.answer(t)) // it leads by now
+		pauses = nil
+		if ask(); pauses[0] != 20*ms {
+			t.Fatalf("code %d: pause %s after a leader that answered", code, pauses[0])
+		}
+	}
+}

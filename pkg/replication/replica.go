@@ -40,7 +40,8 @@ type Config struct {
 	LagTimeMax time.Duration
 	// ProposalRetry is the wait before an AlterPartition with an unclear answer is sent again. 50 ms.
 	ProposalRetry time.Duration
-	// FetchBackoff is replica.fetch.backoff.ms. 1 s.
+	// FetchBackoff is replica.fetch.backoff.ms, the pause after an error; shorter at first when it is the leader that has
+	// not heard yet. 1 s.
 	FetchBackoff time.Duration
 	// FlushAlways counts only flushed records for acks, high watermark and fetch positions; see FlushPolicyChanged.
 	FlushAlways bool
