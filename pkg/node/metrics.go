@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/highwater-io/highwater/internal/buildinfo"
+	"github.com/highwater-io/highwater/pkg/ident"
 	"github.com/highwater-io/highwater/pkg/replication"
 	"github.com/highwater-io/highwater/pkg/wire"
 )
@@ -110,9 +111,10 @@ type partitionCollector struct{ broker *broker }
 
 var (
 	hostedDesc          = prometheus.NewDesc("highwater_partitions", "Replicas on this node, by role.", []string{"role"}, nil)
-	underReplicatedDesc = prometheus.NewDesc("highwater_under_replicated_partitions", "Partitions that this node leads with fewer in-sync replicas than assigned ones.", nil, nil)
+	underReplicatedDesc = prometheus.NewDesc("highwater_under_replicated_partitions", "Partitions that this node leads with an assigned replica that is not in sync; those that a reassignment is adding don't count.", nil, nil)
 	underMinISRDesc     = prometheus.NewDesc("highwater_under_min_isr_partitions", "Partitions that this node leads with fewer in-sync replicas than min.insync.replicas: acks=all writes are refused.", nil, nil)
 	atMinISRDesc        = prometheus.NewDesc("highwater_at_min_isr_partitions", "Partitions that this node leads with exactly min.insync.replicas in sync: one more loss stops writes.", nil, nil)
+	isrChangeDesc       = prometheus.NewDesc("highwater_isr_change_in_flight_seconds", "How long the oldest ISR change that this node proposed has waited to be settled, retries included; 0 when none waits. Nobody else joins or leaves that ISR meanwhile.", nil, nil)
 )
 
 // Describe is prometheus.Collector's.
@@ -121,12 +123,15 @@ func (c partitionCollector) Describe(out chan<- *prometheus.Desc) {
 	out <- underReplicatedDesc
 	out <- underMinISRDesc
 	out <- atMinISRDesc
+	out <- isrChangeDesc
 }
 
 // Collect is prometheus.Collector's.
 func (c partitionCollector) Collect(out chan<- prometheus.Metric) {
 	roles := map[replication.Role]int{replication.Leader: 0, replication.Follower: 0, replication.Idle: 0, replication.Failed: 0}
 	var underReplicated, underMinISR, atMinISR int
+	var oldestChange time.Duration
+	now, image := c.broker.clock.now(), c.broker.image()
 	c.broker.eachReplica(func(r *replica) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -136,7 +141,12 @@ func (c partitionCollector) Collect(out chan<- prometheus.Metric) {
 			return
 		}
 		state := core.Metadata()
-		if len(state.ISR) < len(state.Replicas) {
+		oldestChange = max(oldestChange, core.PendingFor(now))
+		var adding []ident.NodeID
+		if p, ok := image.Partition(r.id); ok {
+			adding = p.Adding
+		}
+		if core.UnderReplicated(adding) {
 			underReplicated++
 		}
 		switch required := min(state.MinISR, len(state.Replicas)); {
@@ -155,6 +165,7 @@ func (c partitionCollector) Collect(out chan<- prometheus.Metric) {
 	gauge(underReplicatedDesc, underReplicated)
 	gauge(underMinISRDesc, underMinISR)
 	gauge(atMinISRDesc, atMinISR)
+	out <- prometheus.MustNewConstMetric(isrChangeDesc, prometheus.GaugeValue, oldestChange.Seconds())
 }
 
 // MetricDescriptions lists what a data node's /metrics describes, for the documentation.

@@ -11,7 +11,8 @@ type pending struct {
 	proposal Proposal
 	isr      []ident.NodeID // what is proposed
 	facts    []Fact         // told when it is committed
-	retryAt  ident.Instant  // Never while an answer is awaited, or metadata is
+	since    ident.Instant
+	retryAt  ident.Instant // Never while an answer is awaited, or metadata is
 }
 
 func (p *pending) committedFacts(partitionEpoch int32) []Fact {
@@ -64,7 +65,7 @@ func (r *Replica) maybeExpand(now ident.Instant, out *Effects) {
 		facts = append(facts, r.isrFact(now, ISRExpanded, CaughtUp, f))
 	}
 	if len(facts) > 0 {
-		r.propose(isr, facts, out)
+		r.propose(now, isr, facts, out)
 	}
 }
 
@@ -104,7 +105,7 @@ func (r *Replica) checkLaggards(now ident.Instant, out *Effects) {
 		}
 	}
 	if len(facts) > 0 {
-		r.propose(isr, facts, out)
+		r.propose(now, isr, facts, out)
 	}
 }
 
@@ -117,8 +118,8 @@ func (r *Replica) isrFact(now ident.Instant, kind FactKind, reason Reason, f *fo
 }
 
 // propose puts a proposal in flight. There is none before.
-func (r *Replica) propose(isr []ident.NodeID, facts []Fact, out *Effects) {
-	p := &pending{isr: isr, facts: facts, retryAt: ident.Never, proposal: Proposal{
+func (r *Replica) propose(now ident.Instant, isr []ident.NodeID, facts []Fact, out *Effects) {
+	p := &pending{isr: isr, facts: facts, since: now, retryAt: ident.Never, proposal: Proposal{
 		LeaderEpoch: r.meta.LeaderEpoch, PartitionEpoch: r.meta.PartitionEpoch, ISR: make([]Member, 0, len(isr)),
 	}}
 	for _, id := range isr {

@@ -354,3 +354,36 @@ func TestCaughtUpFollowerJoinsWhenItIsUnfenced(t *testing.T) { // KAFKA-13916, i
 		t.Fatalf("proposes again: %v", b.out.Proposal)
 	}
 }
+
+func TestAgeOfAnISRChangeIsThatOfItsFirstProposal(t *testing.T) { // linkedin/kafka#386
+	b := newBench(Config{})
+	b.lead(1, 1, 2)
+	if got := b.r.PendingFor(b.now); got != 0 {
+		t.Fatalf("%s with nothing proposed", got)
+	}
+	b.fetch(3, 0)
+	for range 3 { // the controller is slow, and the answers get lost
+		b.wait(time.Second)
+		b.refuse(NetworkException)
+	}
+	if got := b.r.PendingFor(b.now); got != 3*time.Second {
+		t.Fatalf("in flight for %s, want 3 s", got)
+	}
+	b.accept()
+	if got := b.r.PendingFor(b.now); got != 0 {
+		t.Fatalf("in flight for %s after its answer", got)
+	}
+}
+
+func TestReplicaThatIsBeingAddedIsNotMissed(t *testing.T) {
+	b := newBench(Config{})
+	b.lead(1, 1, 2)
+	if !b.r.UnderReplicated(nil) || b.r.UnderReplicated([]ident.NodeID{3}) || !b.r.UnderReplicated([]ident.NodeID{2}) {
+		t.Fatal("misses what is not missed, or the reverse")
+	}
+	b.fetch(3, 0)
+	b.accept()
+	if b.r.UnderReplicated(nil) {
+		t.Fatal("misses a replica that is in sync")
+	}
+}

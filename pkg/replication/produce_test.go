@@ -241,3 +241,25 @@ func TestLatestOffsetWaitsForTheEpochStart(t *testing.T) { // redpanda#10885
 		t.Fatalf("latest %d, code %d", o, code)
 	}
 }
+
+func TestHighWatermarkStandsWhileTheISRIsBelowItsMinimum(t *testing.T) { // KAFKA-15583
+	b := newBench(Config{})
+	b.lead(2, 1)
+	b.produce(1, 1, 10)
+	if b.wantHW(t, 0); b.codeOf(t, 1) != None {
+		t.Fatal("acks=1 is not done on append")
+	}
+	b.step(Fetch{Token: 7, Replica: -1, LeaderEpoch: -1, LastFetchedEpoch: -1})
+	if a := b.out.Answers[0]; a.Below != 0 {
+		t.Fatalf("a consumer reads %+v", a)
+	}
+	b.step(ParkFetch{Fetch: Fetch{Token: 7, Replica: -1, LeaderEpoch: -1}, Deadline: ident.Never})
+	b.fetch(2, 10) // it joins
+	if b.wantHW(t, 0); b.out.Proposal == nil {
+		t.Fatal("nobody is proposed")
+	}
+	b.accept()
+	if b.wantHW(t, 10); len(b.out.Wake) != 1 {
+		t.Fatalf("woken %v", b.out.Wake)
+	}
+}

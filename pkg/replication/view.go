@@ -41,6 +41,15 @@ func (r *Replica) MaximalISR() []ident.NodeID {
 // Pending says whether a proposal is in flight.
 func (r *Replica) Pending() bool { return r.leader.pending != nil }
 
+// PendingFor is for how long the proposal in flight has not been settled, retries included; 0 when there is none.
+// While it grows, nobody else can join or leave the ISR.
+func (r *Replica) PendingFor(now ident.Instant) time.Duration {
+	if p := r.leader.pending; p != nil {
+		return now.Sub(p.since)
+	}
+	return 0
+}
+
 // EpochStart is where this leader's epoch starts in its log; -1 when it does not lead.
 func (r *Replica) EpochStart() ident.Offset {
 	if r.role != Leader {
@@ -52,6 +61,14 @@ func (r *Replica) EpochStart() ident.Offset {
 // UnderMinISR says whether this leader has fewer in-sync replicas than the effective min ISR.
 func (r *Replica) UnderMinISR() bool {
 	return r.role == Leader && len(r.meta.ISR) < r.effectiveMinISR()
+}
+
+// UnderReplicated says whether this leader misses an assigned replica in the ISR. One that a reassignment is adding is
+// not missed before it has come, as Kafka counts.
+func (r *Replica) UnderReplicated(adding []ident.NodeID) bool {
+	return r.role == Leader && slices.ContainsFunc(r.meta.Replicas, func(id ident.NodeID) bool {
+		return !slices.Contains(r.meta.ISR, id) && !slices.Contains(adding, id)
+	})
 }
 
 // FollowerState is for metrics and for people.

@@ -214,3 +214,26 @@ func TestTooManyReassignmentsAreRefusedWhole(t *testing.T) {
 		t.Errorf("got %+v", r)
 	}
 }
+
+func TestCancelRestoresAllOriginalReplicasThoughSomeAreDead(t *testing.T) { // KAFKA-14424
+	for _, dead := range [][]ident.NodeID{nil, {1}, {1, 2}} {
+		h, id := start5(t)
+		h.reassign(reassignRequest("a", 0, []int32{3, 4, 5}))
+		h.alter(h.proposal(1, id, 0, 1, 2, 3))
+		for _, b := range dead {
+			h.heartbeat(b, func(r *kmsg.BrokerHeartbeatRequest) { r.WantFence = true })
+		}
+		before := h.partition("a", 0)
+		code, _ := h.reassign(reassignRequest("a", 0, nil))
+		p := h.partition("a", 0)
+		if len(dead) == 2 { // who is in sync is only what was being added
+			if code != "INVALID_REPLICA_ASSIGNMENT" || p.PartitionEpoch != before.PartitionEpoch {
+				t.Errorf("dead %v: %s, %s", dead, code, show(p))
+			}
+			continue
+		}
+		if code != "NONE" || !slices.Equal(p.Replicas, []ident.NodeID{1, 2}) || p.Reassigning() || p.Leader == ident.NoNode || slices.Contains(p.ISR, 3) || len(p.ISR) != 2-len(dead) {
+			t.Errorf("dead %v: %s, replicas %v, %s", dead, code, p.Replicas, show(p))
+		}
+	}
+}
