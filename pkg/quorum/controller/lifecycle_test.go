@@ -507,15 +507,64 @@ func TestUnregisteringAndRegisteringGoInStepsToo(t *testing.T) {
 	}
 	h.now = h.now.Add(3 * time.Second)
 	h.c.deadline = h.now
-	if code := h.register(registration(1, 2)).ErrorCode; code != 0 {
+	if code := h.register(registration(1, 2)).ErrorCode; name(code) != "REQUEST_TIMED_OUT" {
 		t.Error(name(code))
 	}
 	h.c.Resign() // a new leader finishes what the old one began
 	h.next++
 	h.lead(2)
+	if code := h.register(registration(1, 2)).ErrorCode; code != 0 {
+		t.Error(name(code))
+	}
 	for _, topic := range []string{"a", "b"} {
 		for i := range int32(30) {
 			h.want(topic, i, "leader -1 le 1 pe 2 isr [1]")
+		}
+	}
+}
+
+// A broker that has lost its page cache must not find itself the leader of a partition, or in its ISR, when it applies
+// its registration. Where a batch can't hold all that follows from its return, it is registered after the last of them.
+func TestReturnedBrokerIsRegisteredWhenItHasLeftAllISRs(t *testing.T) {
+	for _, failover := range []bool{false, true} {
+		cfg := testConfig()
+		cfg.MaxRecords = 40
+		h := newHarness(t, cfg)
+		h.start(1, 2)
+		topics := []string{"a", "b", "c"}
+		for _, topic := range topics {
+			h.create(topic, slices.Repeat([][]int32{{1, 2}}, 30)...)
+		}
+		old := h.broker(1).Epoch
+		h.run(3*time.Second-1, 2)
+		h.now++
+		if code := h.register(registration(1, 2)).ErrorCode; name(code) != "REQUEST_TIMED_OUT" {
+			t.Fatalf("got %s", name(code))
+		}
+		if b := h.broker(1); !b.Fenced || b.Epoch != old || h.c.NextDeadline() != h.now {
+			t.Fatalf("after the first batch: %+v, next deadline in %s", b, h.c.NextDeadline().Sub(h.now))
+		}
+		if failover {
+			h.c.Resign()
+			h.next++
+			if decisions, err := h.c.BecomeLeader(h.now, 2, h.committed, h.next, false); err != nil || len(decisions) != 0 {
+				t.Fatal(decisions, err)
+			}
+			if code := h.register(registration(1, 2)).ErrorCode; name(code) != "REQUEST_TIMED_OUT" {
+				t.Fatalf("a new controller: got %s", name(code))
+			}
+		}
+		h.tick()
+		if code := h.register(registration(1, 2)).ErrorCode; code != 0 {
+			t.Fatalf("when all is settled: %s", name(code))
+		}
+		for _, topic := range topics {
+			for i := range int32(30) {
+				h.want(topic, i, "leader 2 le 1 pe 1 isr [2]")
+			}
+		}
+		if answer := h.heartbeat(1, nil); answer.IsFenced {
+			t.Fatal("it is not unfenced")
 		}
 	}
 }

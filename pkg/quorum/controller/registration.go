@@ -17,7 +17,8 @@ import (
 // Of Kafka's errors: INCONSISTENT_CLUSTER_ID; DUPLICATE_BROKER_REGISTRATION while another incarnation of the id is
 // unfenced and heard of; INVALID_REGISTRATION for directories that are missing, reserved, given twice or another
 // broker's, and for features without metadata.version; UNSUPPORTED_VERSION when a finalized feature is out of the
-// broker's range; INVALID_REQUEST.
+// broker's range; INVALID_REQUEST. REQUEST_TIMED_OUT: the partitions that the old incarnation is in sync for take more
+// than one batch; it is taken out of all of them first.
 func (c *Controller) BrokerRegistration(now ident.Instant, request *kmsg.BrokerRegistrationRequest) Decision {
 	response := request.ResponseKind().(*kmsg.BrokerRegistrationResponse)
 	response.BrokerEpoch = -1
@@ -61,7 +62,11 @@ func (c *Controller) BrokerRegistration(now ident.Instant, request *kmsg.BrokerR
 		if existing != nil && !slices.ContainsFunc(existing.LogDirs, func(dir ident.UUID) bool { return slices.Contains(record.LogDirs, dir) }) {
 			t.forgetDamage(existing)
 		}
-		t.leaveAll(id) // the old incarnation, or an old registration of which something is left
+		// The old incarnation, or an old registration of which something is left. The new one may have lost its page
+		// cache: it must see no partition of which it is still said to lead it, or to be in sync.
+		if !t.leaveAll(id) {
+			return c.leaveFirst(t, existing, response)
+		}
 		record.BrokerEpoch = int64(t.nextOffset())
 	}
 	t.add(record)
@@ -77,6 +82,16 @@ func (c *Controller) BrokerRegistration(now ident.Instant, request *kmsg.BrokerR
 		c.startSession(id)
 	}
 	return d
+}
+
+// leaveFirst is for a broker that is in more ISRs than one batch can take it out of. The rest is decided at once, in
+// more batches; the broker asks again, as after any error.
+func (c *Controller) leaveFirst(t *tx, existing *metadata.Broker, response *kmsg.BrokerRegistrationResponse) Decision {
+	if existing != nil && !existing.Fenced {
+		t.add(&metadata.BrokerRegistrationChangeRecord{BrokerID: existing.ID, BrokerEpoch: existing.Epoch, Fenced: metadata.Fence})
+	}
+	response.ErrorCode = kerr.RequestTimedOut.Code
+	return t.commit(response)
 }
 
 func registrationRecord(request *kmsg.BrokerRegistrationRequest) *metadata.RegisterBrokerRecord {
