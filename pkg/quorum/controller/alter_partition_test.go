@@ -1,6 +1,8 @@
 package controller
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -254,4 +256,58 @@ func TestOneBadPartitionDoesNotSpoilTheOthers(t *testing.T) {
 	h.want("a", 0, "leader 1 le 0 pe 1 isr [1 2]")
 	h.want("a", 1, "leader 1 le 0 pe 0 isr [1 2 3]")
 	h.want("a", 2, "leader 1 le 0 pe 1 isr [1]")
+}
+
+// linkedin/kafka#386: a controller that is slow, and a node that comes back to thousands of partitions.
+func TestOneRequestTakesThousandsOfProposals(t *testing.T) {
+	for _, c := range []struct{ records, rounds int }{{10_000, 1}, {1000, 3}} {
+		cfg := testConfig()
+		cfg.MaxRecords = c.records
+		h := newHarness(t, cfg)
+		h.start(1, 2)
+		const topics, partitions = 20, 100
+		var ids []ident.UUID
+		for i := range topics {
+			ids = append(ids, h.create(fmt.Sprintf("t%d", i), slices.Repeat([][]int32{{1, 2}}, partitions)...))
+		}
+		h.heartbeat(2, func(r *kmsg.BrokerHeartbeatRequest) { r.WantFence = true })
+		h.tick()
+		h.heartbeat(2, nil)
+		h.tick()
+		rounds := 0
+		for left := -1; left != 0; rounds++ {
+			if rounds > c.rounds {
+				t.Fatalf("limit of %d records: %d partitions are left after %d rounds", c.records, left, rounds)
+			}
+			request := h.proposal(1, ids[0], 0, 1, 2)
+			request.Topics = nil
+			for _, id := range ids {
+				topic := kmsg.NewAlterPartitionRequestTopic()
+				topic.TopicID = id
+				for i := range int32(partitions) {
+					if p, _ := h.committed.Partition(ident.TopicPartition{Topic: id, Index: i}); len(p.ISR) == 1 {
+						topic.Partitions = append(topic.Partitions, h.proposal(1, id, i, 1, 2).Topics[0].Partitions...)
+					}
+				}
+				request.Topics = append(request.Topics, topic)
+			}
+			left = 0
+			d := h.c.AlterPartition(h.now, request)
+			h.take(d)
+			for _, topic := range d.Response.(*kmsg.AlterPartitionResponse).Topics {
+				for _, p := range topic.Partitions {
+					switch name(p.ErrorCode) {
+					case "NONE":
+					case "REQUEST_TIMED_OUT": // its leader proposes it again
+						left++
+					default:
+						t.Fatal(name(p.ErrorCode))
+					}
+				}
+			}
+		}
+		if rounds != c.rounds {
+			t.Errorf("limit of %d records: %d rounds, want %d", c.records, rounds, c.rounds)
+		}
+	}
 }

@@ -237,3 +237,54 @@ func TestCancelRestoresAllOriginalReplicasThoughSomeAreDead(t *testing.T) { // K
 		}
 	}
 }
+
+// KAFKA-9089: what a reassignment has come to stands in the log alone. Whenever the controller is lost, with the decision
+// that it has just made or after its commit, the next one goes on from there.
+func TestReassignmentGoesOnUnderAnotherController(t *testing.T) {
+	const steps = 5
+	play := func(lost int, decided bool) string {
+		h, id := start5(t)
+		failover := func() {
+			epoch := h.c.epoch + 1
+			h.c.Resign()
+			h.next++
+			h.lead(epoch)
+		}
+		for i := range steps {
+			step := func() Decision {
+				switch i {
+				case 0:
+					return h.c.AlterPartitionReassignments(h.now, reassignRequest("a", 0, []int32{3, 4}))
+				case 1:
+					return h.c.AlterPartition(h.now, h.proposal(1, id, 0, 1, 2, 3))
+				case 2: // another target while the first is under way
+					return h.c.AlterPartitionReassignments(h.now, reassignRequest("a", 0, []int32{3, 5}))
+				case 3:
+					return h.c.AlterPartition(h.now, h.proposal(1, id, 0, 1, 2, 3, 5))
+				}
+				return h.c.AlterPartition(h.now, h.proposal(3, id, 0, 3)) // 5 falls behind
+			}
+			if i == lost && decided { // and never appended
+				step()
+				failover()
+			}
+			h.take(step())
+			if i == lost && !decided {
+				failover()
+			}
+		}
+		p := h.partition("a", 0)
+		return fmt.Sprintf("%s replicas %v directories %v", show(p), p.Replicas, p.Directories)
+	}
+	want := play(-1, false)
+	if !strings.Contains(want, "leader 3 le 2 pe 5 isr [3] replicas [3 5]") {
+		t.Fatal(want)
+	}
+	for i := range steps {
+		for _, decided := range []bool{false, true} {
+			if got := play(i, decided); got != want {
+				t.Errorf("controller lost at step %d (decided and not committed: %t):\n  %s, want\n  %s", i, decided, got, want)
+			}
+		}
+	}
+}
