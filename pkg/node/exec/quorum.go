@@ -61,7 +61,7 @@ type Quorum struct {
 
 	// flushing is between BeginFlush and EndFlush. A vote or truncation that comes up meanwhile has to wait for
 	// it, and so does everything after: held is what the core wants done, todo what happened since.
-	flushing *log.PendingFlush
+	flushing *QuorumFlush
 	held     *raft.Effects
 }
 
@@ -220,30 +220,35 @@ func (q *Quorum) Drain(out *QuorumOutput) {
 func (q *Quorum) FlushWanted() bool { return q.flushWanted && q.flushing == nil && q.err == nil }
 
 // BeginFlush starts a flush. The caller runs Sync on it, beside other calls if it likes, and then EndFlush.
-func (q *Quorum) BeginFlush() (*log.PendingFlush, error) {
+func (q *Quorum) BeginFlush() (*QuorumFlush, error) {
 	if q.err != nil {
 		return nil, q.err
 	}
 	if q.flushing != nil {
 		return nil, errors.New("a flush of the metadata log is under way")
 	}
-	f, err := q.log.BeginFlush()
+	pending, err := q.log.BeginFlush()
 	if err != nil {
 		return nil, q.fail("flush", err)
 	}
-	q.flushWanted, q.flushing = false, f
-	return f, nil
+	end := q.log.EndOffset()
+	q.flushing = &QuorumFlush{pending, end, q.point.flushing(q.now, end)}
+	q.flushWanted = false
+	return q.flushing, nil
 }
 
 // EndFlush takes the outcome of a flush.
-func (q *Quorum) EndFlush(now ident.Instant, f *log.PendingFlush, syncErr error) error {
+func (q *Quorum) EndFlush(now ident.Instant, f *QuorumFlush, syncErr error) error {
 	if f == nil || f != q.flushing {
 		return errors.New("EndFlush of a flush that is not under way")
 	}
 	q.flushing = nil
-	end, err := q.log.EndFlush(f, syncErr)
+	end, err := q.log.EndFlush(f.log, syncErr)
 	if err != nil {
 		return q.fail("flush", err)
+	}
+	if f.point != nil {
+		f.point.at = f.end
 	}
 	if q.err != nil {
 		return q.err
@@ -255,9 +260,6 @@ func (q *Quorum) EndFlush(now ident.Instant, f *log.PendingFlush, syncErr error)
 	}
 	held := q.held
 	if held == nil {
-		if err := q.point.raise(now, end); err != nil {
-			return q.fail("write down what is flushed", err)
-		}
 		return q.step(now, raft.FlushDone{End: end})
 	}
 	// The vote or truncation that waited comes first, then the flush, which says nothing of what is cut off,

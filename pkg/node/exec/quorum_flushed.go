@@ -42,20 +42,44 @@ func readFlushedPoint(fsys vfs.FS, dir string) (p *flushedPoint, note string, er
 }
 
 func (p *flushedPoint) write(at ident.Offset) error {
-	err := log.WriteOffsetCheckpoint(p.fs, p.dir, log.RecoveryPointCheckpointFile, map[log.TopicIndex]ident.Offset{metadataPartition: at})
+	err := p.store(at)
 	if err == nil {
 		p.at = at
 	}
 	return err
 }
 
-// raise follows a flush, when it is time.
-func (p *flushedPoint) raise(now ident.Instant, flushed ident.Offset) error {
-	if flushed <= p.at || now < p.due {
+// store writes the file and leaves it to the caller to note that.
+func (p *flushedPoint) store(at ident.Offset) error {
+	return log.WriteOffsetCheckpoint(p.fs, p.dir, log.RecoveryPointCheckpointFile, map[log.TopicIndex]ident.Offset{metadataPartition: at})
+}
+
+// QuorumFlush is a flush of the metadata log, between BeginFlush and EndFlush.
+type QuorumFlush struct {
+	log *log.PendingFlush
+	end ident.Offset
+	// point is to be raised to end, nil when it is not time. No truncation lowers it meanwhile: they wait for EndFlush.
+	point *flushedPoint
+}
+
+// Sync does the flush. It may run beside other calls of the Quorum, but for EndFlush and Close.
+func (f *QuorumFlush) Sync() error {
+	if err := f.log.Sync(); err != nil || f.point == nil {
+		return err
+	}
+	if err := f.point.store(f.end); err != nil {
+		return fmt.Errorf("write down what is flushed: %w", err)
+	}
+	return nil
+}
+
+// flushing returns the point if the flush that begins now, up to an offset, is to raise it.
+func (p *flushedPoint) flushing(now ident.Instant, end ident.Offset) *flushedPoint {
+	if end <= p.at || now < p.due {
 		return nil
 	}
 	p.due = now + flushedPointInterval
-	return p.write(flushed)
+	return p
 }
 
 // lower is log.Config.LowerCheckpoints.

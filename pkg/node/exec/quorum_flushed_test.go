@@ -178,3 +178,49 @@ func TestFlushedPointFollowsTheFlushesAndGoesDownBeforeATruncation(t *testing.T)
 		t.Fatalf("log to %d", again.EndOffset())
 	}
 }
+
+// The point is written and synced beside everything else, as the log is: whoever ends a flush holds up votes and
+// heartbeats, and on a slow disk a leader that waits here for two more syncs is taken for dead.
+func TestFlushedPointIsWrittenBesideEverythingElse(t *testing.T) {
+	fsys := formatted(t, 7)
+	ending, point, waits := false, 0, []string(nil)
+	cfg := quorumConfig(vfs.Inject(fsys, func(op, path string) error {
+		if op == vfs.OpRename && strings.Contains(path, log.RecoveryPointCheckpointFile) {
+			point++
+		}
+		if ending {
+			waits = append(waits, op+" "+path)
+		}
+		return nil
+	}), 7)
+	cfg.ChoresApart = true
+	q, _, err := exec.OpenQuorum(cfg)
+	if err == nil {
+		err = q.Start(1)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for now := ident.Instant(2); point < 3; now += 31e9 {
+		if _, err := q.Propose(now, q.Core().Epoch(), topicBatch(int(now/31e9))); err != nil {
+			t.Fatal(err)
+		}
+		f, err := q.BeginFlush()
+		if err != nil {
+			t.Fatal(err)
+		}
+		syncErr := f.Sync()
+		ending = true
+		if err := q.EndFlush(now, f, syncErr); err != nil {
+			t.Fatal(err)
+		}
+		ending = false
+		if len(waits) > 0 {
+			t.Fatalf("the end of a flush waits for %v", waits)
+		}
+	}
+	if points, err := log.ReadOffsetCheckpoint(crashed(fsys), metadataDir, log.RecoveryPointCheckpointFile); err != nil ||
+		points[log.TopicIndex{Topic: ident.MetadataTopic}] != q.EndOffset() {
+		t.Fatalf("%v, %v, want %d", points, err, q.EndOffset())
+	}
+}
