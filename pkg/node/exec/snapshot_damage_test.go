@@ -158,3 +158,42 @@ func TestLogBehindADamagedSnapshotIsServed(t *testing.T) {
 		t.Fatalf("%+v", m)
 	}
 }
+
+// A snapshot that this process neither wrote nor read is served to nobody: to look at all of it first would hold up
+// every vote and fetch, for hundreds of thousands of partitions longer than a leader may be silent. When the one that was
+// loaded is damaged, a new one takes its place.
+func TestOlderSnapshotIsNotLookedAtWhileOthersWait(t *testing.T) {
+	fsys := formatted(t, 7)
+	q := openQuorum(t, fsys, 7)
+	loader := grow(t, q, emptyLoader(), 0, 4)
+	first := take(t, q, loader, keepTwo)
+	loader = grow(t, q, loader, 4, 8)
+	second := take(t, q, loader, keepTwo)
+	var looked []string
+	fsys = crashed(fsys)
+	q = openQuorum(t, vfs.Inject(fsys, func(op, path string) error {
+		if strings.HasSuffix(path, first.FileName()) {
+			looked = append(looked, op)
+		}
+		return nil
+	}), 7)
+	if err := q.Flush(1); err != nil || q.Core().Role() != raft.Leader {
+		t.Fatalf("%v, %v", q.Core().Role(), err)
+	}
+	loader = grow(t, q, loader, 8, 9)
+	edit(t, fsys, filepath.Join(metadataDir, second.FileName()), func(b []byte) []byte { b[len(b)-1] ^= 1; return b })
+	looked = nil
+	if m, out := askFor(t, q, fetchPiece(q, second, 0, 1<<20)); m.(*raft.FetchSnapshotResponse).Code != raft.SnapshotNotFound || len(out.Damaged) != 1 {
+		t.Fatalf("%+v, %v", m, out.Damaged)
+	}
+	if m, _ := askFor(t, q, fetchFromNothing(q)); m.(*raft.FetchResponse).Code != raft.OffsetOutOfRange {
+		t.Fatalf("%+v", m)
+	}
+	if m, out := askFor(t, q, fetchPiece(q, first, 0, 1<<20)); m.(*raft.FetchSnapshotResponse).Code != raft.SnapshotNotFound || len(out.Damaged) > 0 || len(looked) > 0 {
+		t.Fatalf("code %d, damaged %v, done with the older one: %v", m.(*raft.FetchSnapshotResponse).Code, out.Damaged, looked)
+	}
+	third := take(t, q, loader, keepTwo)
+	if m, _ := askFor(t, q, fetchFromNothing(q)); *m.(*raft.FetchResponse).Snapshot != (raft.SnapshotID{End: third.EndOffset, Epoch: third.Epoch}) {
+		t.Fatalf("%+v", m)
+	}
+}

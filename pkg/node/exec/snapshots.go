@@ -3,7 +3,6 @@ package exec
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -34,7 +33,8 @@ type snapshotFile struct {
 	size int64
 	// timestampMs is when the last record in it was appended, in ms since 1970.
 	timestampMs int64
-	// sums are nil until its bytes were written or looked at by this process.
+	// sums are nil when its bytes were neither written nor read by this process: it is older than the one that was
+	// loaded at the start. Such a one is served to nobody, since looking at all of it would hold up everything else.
 	sums *blockSums
 	// damaged: the file is not what it was. It still tells at which offset and in which epoch it ends.
 	damaged bool
@@ -168,10 +168,13 @@ func (s *snapshotFiles) latest() (metadata.SnapshotID, bool) {
 	return s.files[len(s.files)-1].id, true
 }
 
-// latestWhole is the latest that is not known to be damaged.
+// whole says that it is known to be what it was when it was written, but for what the disk has done to it since.
+func (f *snapshotFile) whole() bool { return f.sums != nil && !f.damaged }
+
+// latestWhole is the latest that can be served.
 func (s *snapshotFiles) latestWhole() (metadata.SnapshotID, bool) {
 	for i := len(s.files) - 1; i >= 0; i-- {
-		if !s.files[i].damaged {
+		if s.files[i].whole() {
 			return s.files[i].id, true
 		}
 	}
@@ -244,7 +247,7 @@ func (s *snapshotFiles) load(file *snapshotFile) (*metadata.Image, metadata.Snap
 func (s *snapshotFiles) serve(now ident.Instant, r *raft.SnapshotRead) (damaged *snapshotFile, why, err error) {
 	resp := r.Response
 	i := slices.IndexFunc(s.files, func(f snapshotFile) bool { return raftID(f.id) == resp.Snapshot })
-	if i < 0 || s.files[i].damaged {
+	if i < 0 || !s.files[i].whole() {
 		resp.Code = raft.SnapshotNotFound
 		return nil, nil, nil
 	}
@@ -254,14 +257,7 @@ func (s *snapshotFiles) serve(now ident.Instant, r *raft.SnapshotRead) (damaged 
 		resp.Code = raft.PositionOutOfRange
 		return nil, nil, nil
 	}
-	if file.sums == nil { // it is older than the one that was loaded at the start
-		if _, _, err = s.load(file); errors.Is(err, metadata.ErrSnapshot) || errors.Is(err, io.EOF) || errors.Is(err, fs.ErrNotExist) {
-			err = fmt.Errorf("%w: %w", errDamaged, err)
-		}
-	}
-	if err == nil {
-		resp.Bytes, err = s.readChecked(file, resp.Position, int(min(int64(r.MaxBytes), file.size-resp.Position)))
-	}
+	resp.Bytes, err = s.readChecked(file, resp.Position, int(min(int64(r.MaxBytes), file.size-resp.Position)))
 	if errors.Is(err, errDamaged) {
 		resp.Code, resp.Bytes = raft.SnapshotNotFound, nil
 		return file, err, nil

@@ -33,9 +33,9 @@ type LogView interface {
 	// it.
 	OldestSnapshot() (SnapshotID, bool)
 	LatestSnapshot() (SnapshotID, bool)
-	// WholeSnapshot is the latest that can be served; false when there is none, or when each is known to be damaged
-	// and no new one is there yet. A damaged one still counts for the two above: it tells of which epoch the record
-	// before the log's start is.
+	// WholeSnapshot is the latest that can be served; false when there is none, or when the latest is known to be
+	// damaged and no new one is there yet. A damaged one still counts for the two above: it tells of which epoch the
+	// record before the log's start is.
 	WholeSnapshot() (SnapshotID, bool)
 }
 
