@@ -331,6 +331,10 @@ func (q *Quorum) Err() error { return q.err }
 
 // Close closes the log. A leader should Resign before, and its sends should go out.
 func (q *Quorum) Close() error {
+	if q.partial != nil { // the next start removes it
+		_ = q.partial.file.Close()
+		q.partial = nil
+	}
 	end := q.log.EndOffset()
 	if err := q.log.Close(); err != nil || q.err != nil || end <= q.point.at {
 		return err

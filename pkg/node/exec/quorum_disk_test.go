@@ -422,3 +422,39 @@ func TestInstalledNodeStartsAgainAndAgain(t *testing.T) {
 		}
 	}
 }
+
+// A node that stops in the middle of a download, or whose disk fails at the end of one, leaves no file open: it may come
+// back in the same process.
+func TestStoppedInstallLeavesNoFileOpen(t *testing.T) {
+	id, raw, _ := leaderSnapshot(t, 6)
+	for name, fails := range map[string]string{"stopped": "", "sync": vfs.OpSync, "rename": vfs.OpRename} {
+		t.Run(name, func(t *testing.T) {
+			opened := 0
+			q := openQuorum(t, vfs.Inject(withLog(t), func(op, path string) error {
+				if !strings.Contains(path, "-fetched") {
+					return nil
+				}
+				switch op {
+				case fails:
+					return errBadDisk
+				case vfs.OpOpen, vfs.OpCreate:
+					opened++
+				case vfs.OpClose:
+					opened--
+				case vfs.OpWrite:
+					if fails == "" {
+						return errBadDisk
+					}
+				}
+				return nil
+			}), 2)
+			if err := (&installer{id: id, bytes: raw, chunk: 300}).drive(q); !errors.Is(err, errBadDisk) {
+				t.Fatal(err)
+			}
+			_ = q.Close() // of a node whose disk has failed
+			if opened != 0 {
+				t.Fatalf("%d files are open", opened)
+			}
+		})
+	}
+}

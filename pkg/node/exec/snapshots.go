@@ -314,10 +314,11 @@ func (s *snapshotFiles) finish(p *partial) (*metadata.Image, metadata.SnapshotHe
 		}
 		return nil, header, err
 	}
-	if err := p.file.Sync(); err != nil {
-		return nil, header, err
+	err = p.file.Sync()
+	if cerr := p.file.Close(); err == nil {
+		err = cerr
 	}
-	if err := p.file.Close(); err != nil {
+	if err != nil {
 		return nil, header, err
 	}
 	if err := s.publish(p.name, fileID(p.id)); err != nil {
