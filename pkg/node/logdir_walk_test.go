@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -36,10 +37,16 @@ type faultyDisk struct {
 
 	seen   []string // changes until the one that failed
 	failed string
-	after  []string // changes that reached the disk after it
+	after  []string // changes that reached the disk though its directory was offline
+
+	dir atomic.Pointer[logDir] // once it is known; until then nobody works side by side
 }
 
 func (d *faultyDisk) hook(op, path string) error {
+	// Flushes and chores run side by side: one may be under way while the other's change fails. It is what comes once
+	// the directory is offline that nobody may do, so that is looked at before this waits for the other to be through.
+	dir := d.dir.Load()
+	offline := dir == nil || dir.offline() != nil
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !changes[op] || op == vfs.OpMkdir && path == testDataDir { // which the test makes
@@ -47,7 +54,9 @@ func (d *faultyDisk) hook(op, path string) error {
 	}
 	what := op + " " + strings.TrimPrefix(path, testDataDir)
 	if d.failed != "" {
-		d.after = append(d.after, what)
+		if offline {
+			d.after = append(d.after, what)
+		}
 		return nil
 	}
 	d.seen = append(d.seen, what)
@@ -154,6 +163,7 @@ func breakChange(t *testing.T, at int, errno syscall.Errno) {
 	disk := &faultyDisk{failAt: at, err: errno}
 	mem := vfs.NewMem()
 	b := newTestBroker(t, vfs.Inject(mem, disk.hook))
+	disk.dir.Store(b.dir)
 	acked := diskWork(b)
 	disk.mu.Lock()
 	defer disk.mu.Unlock()

@@ -125,7 +125,7 @@ func (e *env) rbacFits(ctx context.Context) error {
 		}
 	}
 	who := "--as=system:serviceaccount:" + systemNamespace + ":" + operatorName
-	for _, what := range [][]string{{"get", "secrets"}, {"create", "roles.rbac.authorization.k8s.io"}, {"get", "nodes"}, {"delete", "persistentvolumeclaims"}} {
+	for _, what := range [][]string{{"get", "secrets"}, {"create", "roles.rbac.authorization.k8s.io"}, {"get", "nodes"}, {"delete", "persistentvolumes"}} {
 		out, err := e.Kubectl(ctx, append([]string{"auth", "can-i", "--all-namespaces", who}, what...)...)
 		if strings.TrimSpace(out) != "no" {
 			return errors.Join(err, fmt.Errorf("may the operator %s: %q, want no", strings.Join(what, " "), strings.TrimSpace(out)))
