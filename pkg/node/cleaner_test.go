@@ -249,14 +249,10 @@ func TestCompactionKeepsItsPaceAndStops(t *testing.T) {
 // and leads with the same end state; the producer goes on with its sequence numbers.
 func TestLateFollowerOfACompactedTopicHasTheSameEndState(t *testing.T) {
 	c := emptyCluster(t)
-	voter := c.baseConfig(1000)
-	c.vote(&voter)
-	c.add(voter)
-	for i := range 3 {
-		config := c.baseConfig(ident.NodeID(i))
-		config.Timing.CleanerInterval, config.Timing.CheckpointInterval = 100*time.Millisecond, 100*time.Millisecond
-		c.holdData(&config)
-		c.add(config)
+	c.prepare(1, 3)
+	for id := range ident.NodeID(3) {
+		timing := &c.nodes[id].config.Timing
+		timing.CleanerInterval, timing.CheckpointInterval = 100*time.Millisecond, 100*time.Millisecond
 	}
 	c.startAll()
 	c.waitReady(0, 1, 2)

@@ -60,16 +60,7 @@ func testUUID(kind byte, id ident.NodeID) ident.UUID { return ident.UUID{0: kind
 func newCluster(t *testing.T, voters, data int) *testCluster {
 	t.Helper()
 	c := emptyCluster(t)
-	for i := range voters {
-		config := c.baseConfig(ident.NodeID(1000 + i))
-		c.vote(&config)
-		c.add(config)
-	}
-	for i := range data {
-		config := c.baseConfig(ident.NodeID(i))
-		c.holdData(&config)
-		c.add(config)
-	}
+	c.prepare(voters, data)
 	c.startAll()
 	return c
 }
@@ -97,6 +88,21 @@ func emptyCluster(t *testing.T) *testCluster {
 		},
 	}
 	return c
+}
+
+// prepare adds voters with ids from 1000 on and data nodes with ids from 0 on.
+func (c *testCluster) prepare(voters, data int) {
+	c.t.Helper()
+	for i := range voters {
+		config := c.baseConfig(ident.NodeID(1000 + i))
+		c.vote(&config)
+		c.add(config)
+	}
+	for i := range data {
+		config := c.baseConfig(ident.NodeID(i))
+		c.holdData(&config)
+		c.add(config)
+	}
 }
 
 func (c *testCluster) vote(config *Config) {

@@ -73,14 +73,9 @@ func (c *testCluster) consumePadded(topic string, n int) {
 
 func TestRottenSegmentOfAFollowerAndThenOfTheLeaderIsRefilled(t *testing.T) {
 	c := emptyCluster(t)
-	config := c.baseConfig(1000)
-	c.vote(&config)
-	c.add(config)
-	for i := range 3 {
-		config := c.baseConfig(ident.NodeID(i))
-		config.ScrubInterval = 500 * time.Millisecond
-		c.holdData(&config)
-		c.add(config)
+	c.prepare(1, 3)
+	for id := range ident.NodeID(3) {
+		c.nodes[id].config.ScrubInterval = 500 * time.Millisecond
 	}
 	c.startAll()
 	c.waitReady(1000, 0, 1, 2)

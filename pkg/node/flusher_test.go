@@ -4,14 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"math/rand/v2"
-	"net/http"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -37,13 +33,9 @@ func newPowerCluster(t *testing.T, flush FlushPolicy) *powerCluster {
 	t.Helper()
 	c := &powerCluster{emptyCluster(t), rand.New(rand.NewPCG(1, 2)), map[ident.NodeID]*machine{}}
 	c.shared.Defaults.Flush = flush
-	config := c.baseConfig(1000)
-	c.vote(&config)
-	c.add(config)
+	c.prepare(1, 3)
 	for id := range ident.NodeID(3) {
-		config := c.baseConfig(id)
-		c.holdData(&config)
-		c.add(config)
+		config := c.nodes[id].config
 		mem := vfs.NewMem()
 		dir := filepath.Dir(config.DataDir) // is there before the node, as a mounted volume is
 		err := mem.MkdirAll(dir, 0o755)
@@ -82,22 +74,9 @@ func (c *powerCluster) cutPower(keepPercent int, ids ...ident.NodeID) {
 }
 
 // flushes is how many flushes of partition logs a node has counted.
-func (c *powerCluster) flushes(id ident.NodeID) int {
+func (c *powerCluster) flushes(id ident.NodeID) float64 {
 	c.t.Helper()
-	resp, err := http.Get("http://" + c.nodes[id].config.HTTPListener + "/metrics")
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	m := regexp.MustCompile(`(?m)^highwater_log_flush_seconds_count (\d+)$`).FindSubmatch(body)
-	if m == nil {
-		c.t.Fatalf("node %d shows no highwater_log_flush_seconds", id)
-	}
-	n, err := strconv.Atoi(string(m[1]))
+	n, err := c.metric(id, "highwater_log_flush_seconds_count")
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -1,18 +1,16 @@
 package node
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 
+	"github.com/highwater-io/highwater/internal/scrape"
 	"github.com/highwater-io/highwater/internal/testscale"
 	"github.com/highwater-io/highwater/pkg/ident"
 	"github.com/highwater-io/highwater/pkg/nodefact"
@@ -20,17 +18,7 @@ import (
 
 // metric reads one of a node's metrics, by what it serves.
 func (c *testCluster) metric(id ident.NodeID, name string) (float64, error) {
-	resp, err := http.Get("http://" + c.nodes[id].config.HTTPListener + "/metrics")
-	if err != nil {
-		return 0, err
-	}
-	defer resp.Body.Close()
-	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
-		if value, ok := strings.CutPrefix(lines.Text(), name+" "); ok {
-			return strconv.ParseFloat(value, 64)
-		}
-	}
-	return 0, fmt.Errorf("node %d has no metric %s", id, name)
+	return scrape.Value(context.Background(), c.nodes[id].config.HTTPListener, name)
 }
 
 func (c *testCluster) wantMetric(id ident.NodeID, name string, want float64) {
@@ -49,16 +37,7 @@ func (c *testCluster) wantMetric(id ident.NodeID, name string, want float64) {
 func TestNodesThatWereAwayInstallASnapshot(t *testing.T) {
 	c := emptyCluster(t)
 	c.shared.Snapshots = Snapshots{MaxNewBytes: 4000, RetentionBytes: 1}
-	for i := range 3 {
-		config := c.baseConfig(ident.NodeID(1000 + i))
-		c.vote(&config)
-		c.add(config)
-	}
-	for i := range 2 {
-		config := c.baseConfig(ident.NodeID(i))
-		c.holdData(&config)
-		c.add(config)
-	}
+	c.prepare(3, 2)
 	c.startAll()
 	c.waitReady(0, 1)
 	c.createTopic("before", 1, 2, nil)

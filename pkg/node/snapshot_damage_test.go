@@ -18,14 +18,7 @@ import (
 func TestLeaderWhoseSnapshotIsDamagedTakesAnother(t *testing.T) {
 	c := emptyCluster(t)
 	c.shared.Snapshots = Snapshots{MaxNewBytes: 4000, RetentionBytes: 1}
-	voter := c.baseConfig(1000)
-	c.vote(&voter)
-	c.add(voter)
-	for id := range ident.NodeID(2) {
-		config := c.baseConfig(id)
-		c.holdData(&config)
-		c.add(config)
-	}
+	c.prepare(1, 2)
 	late := c.nodes[1]
 	delete(c.nodes, 1)
 	c.startAll()
@@ -41,7 +34,7 @@ func TestLeaderWhoseSnapshotIsDamagedTakesAnother(t *testing.T) {
 		return err
 	})
 
-	dir := filepath.Join(voter.MetadataDir, log.DirName(ident.MetadataTopic, 0))
+	dir := filepath.Join(c.nodes[1000].config.MetadataDir, log.DirName(ident.MetadataTopic, 0))
 	snapshots := func() map[string]error { // and what is wrong with them
 		entries, err := os.ReadDir(dir)
 		if err != nil {

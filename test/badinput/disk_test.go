@@ -187,8 +187,8 @@ func TestRottenRecordsOfAPartitionAreNotSilentlySkipped(t *testing.T) {
 		t.Errorf("behind the damage the partition holds %v", behind)
 	}
 	n.eventually("the damage is counted", func() error {
-		if got := n.metric("highwater_log_damaged_replicas"); got != "1" {
-			return fmt.Errorf("%q damaged replicas", got)
+		if got := n.metric("highwater_log_damaged_replicas"); got != 1 {
+			return fmt.Errorf("%v damaged replicas", got)
 		}
 		return nil
 	})

@@ -1,7 +1,6 @@
 package badinput
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -21,6 +19,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/highwater-io/highwater/internal/procs"
+	"github.com/highwater-io/highwater/internal/scrape"
 	"github.com/highwater-io/highwater/internal/testaddr"
 	"github.com/highwater-io/highwater/internal/testenv"
 	"github.com/highwater-io/highwater/internal/testscale"
@@ -314,21 +313,12 @@ func numbers(to int) []string {
 	return out
 }
 
-// metric reads one value of /metrics.
-func (n *node) metric(name string) string {
+// metric reads one of the node's metrics, 0 when nothing was counted for its labels yet.
+func (n *node) metric(name string) float64 {
 	n.Helper()
-	resp, err := http.Get("http://" + n.http + "/metrics")
-	if err != nil {
+	value, err := scrape.Value(n.context(), n.http, name)
+	if err != nil && !errors.Is(err, scrape.ErrAbsent) {
 		n.Fatal(err)
 	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		n.Fatal(err)
-	}
-	found := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(name) + ` (\S+)$`).FindSubmatch(body)
-	if found == nil {
-		return ""
-	}
-	return string(bytes.TrimSpace(found[1]))
+	return value
 }

@@ -3,6 +3,7 @@ package badinput
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -90,7 +91,7 @@ func TestUnknownKeysAndOversizedRequestsCloseTheConnectionAndNothingElse(t *test
 	n.start()
 	n.createTopic("orders", nil)
 	other := n.dial(t)
-	closed := func(reason string) string {
+	closed := func(reason string) float64 {
 		return n.metric(`highwater_connections_closed_total{listener="EXTERNAL",reason="` + reason + `"}`)
 	}
 	for name, test := range map[string]struct {
@@ -114,7 +115,7 @@ func TestUnknownKeysAndOversizedRequestsCloseTheConnectionAndNothingElse(t *test
 			c.isClosed()
 			n.eventually("the metric counts a connection closed because it was "+test.reason, func() error {
 				if closed(test.reason) == before {
-					return errors.New("still " + before)
+					return fmt.Errorf("still %v", before)
 				}
 				return nil
 			})

@@ -5,14 +5,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strconv"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/highwater-io/highwater/internal/localkube"
+	"github.com/highwater-io/highwater/internal/scrape"
 )
 
 // Pod reads a pod.
@@ -70,16 +69,11 @@ func (c *Cluster) Metrics(ctx context.Context, name string) (string, error) {
 	return string(body), err
 }
 
-// Metric asks a node for one metric that has no labels.
+// Metric asks a node for one metric (scrape.Value).
 func (c *Cluster) Metric(ctx context.Context, pod, name string) (float64, error) {
-	text, err := c.Metrics(ctx, pod)
+	address, err := localkube.Connect(c.Dir).PodAddress(ctx, Namespace, pod, "http")
 	if err != nil {
 		return 0, err
 	}
-	for line := range strings.Lines(text) {
-		if value, ok := strings.CutPrefix(strings.TrimSpace(line), name+" "); ok {
-			return strconv.ParseFloat(value, 64)
-		}
-	}
-	return 0, fmt.Errorf("the metrics of %s have no %s", pod, name)
+	return scrape.Value(ctx, address, name)
 }
