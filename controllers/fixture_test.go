@@ -169,6 +169,21 @@ func (f *fixture) podStatus(ctx context.Context, pod corev1.Pod, status corev1.P
 	}).Should(Succeed())
 }
 
+// volumeLost has a pod's node end, again and again, with the words for an empty volume.
+func (f *fixture) volumeLost(ctx context.Context, name string) {
+	GinkgoHelper()
+	f.podStatus(ctx, f.pods(ctx)[name], corev1.PodStatus{
+		Phase: corev1.PodRunning,
+		ContainerStatuses: []corev1.ContainerStatus{{
+			Name:  specs.ContainerName,
+			State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}},
+			LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+				ExitCode: specs.ExitBadVolume, Message: "VolumeLost: the volume is empty\n",
+			}},
+		}},
+	})
+}
+
 // removePod deletes a pod as if it was never scheduled: there is no kubelet to let it go.
 func (f *fixture) removePod(ctx context.Context, name string) {
 	GinkgoHelper()

@@ -323,16 +323,7 @@ var _ = Describe("A ReplicaSet", func() {
 
 	It("tells of a node that stopped because of its volume", func(ctx SpecContext) {
 		f.start(ctx, nil)
-		f.podStatus(ctx, f.pods(ctx)["logs-0"], corev1.PodStatus{
-			Phase: corev1.PodRunning,
-			ContainerStatuses: []corev1.ContainerStatus{{
-				Name:  specs.ContainerName,
-				State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}},
-				LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
-					ExitCode: specs.ExitBadVolume, Message: "VolumeLost: the volume is empty\n",
-				}},
-			}},
-		})
+		f.volumeLost(ctx, "logs-0")
 		condition := f.eventuallySet(ctx, hwv1alpha1.ReplicaSetReady, metav1.ConditionFalse, hwv1alpha1.ReasonVolumeLost)
 		Expect(condition.Message).To(Equal("pod logs-0: VolumeLost: the volume is empty"))
 	})

@@ -215,16 +215,7 @@ var _ = Describe("The voters of a ReplicaSet", func() {
 	It("that lost their volume join again under another directory when their claim is deleted", func(ctx SpecContext) {
 		f.start(ctx, nil)
 		old := directoryOf(f.claim(ctx, 1001))
-		f.podStatus(ctx, f.pods(ctx)["logs-1001"], corev1.PodStatus{
-			Phase: corev1.PodRunning,
-			ContainerStatuses: []corev1.ContainerStatus{{
-				Name:  specs.ContainerName,
-				State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}},
-				LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
-					ExitCode: specs.ExitBadVolume, Message: "VolumeLost: the volume is empty\n",
-				}},
-			}},
-		})
+		f.volumeLost(ctx, "logs-1001")
 		condition := f.eventuallySet(ctx, hwv1alpha1.ReplicaSetReady, metav1.ConditionFalse, hwv1alpha1.ReasonVolumeLost)
 		Expect(condition.Message).To(ContainSubstring("delete claim data-logs-1001"))
 		Consistently(f.changes).Should(BeEmpty(), "nobody gave the volume up yet")

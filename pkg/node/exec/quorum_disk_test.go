@@ -43,6 +43,24 @@ func (f *failing) over(fsys vfs.FS) vfs.FS {
 	})
 }
 
+// ended says whether there was no operation left to fail, in which case what was done must have succeeded and have made
+// some operations. Otherwise it checks that what was done failed by the disk's error, and says where that was.
+func (f *failing) ended(t *testing.T, least int, err error) (ended bool, where string) {
+	t.Helper()
+	if f.what == "" {
+		if err != nil || f.at < least {
+			t.Fatalf("%d operations, then %v", f.at, err)
+		}
+		t.Logf("%d operations", f.at)
+		return true, ""
+	}
+	where = fmt.Sprintf("operation %d, %s", f.at, f.what)
+	if !errors.Is(err, errBadDisk) {
+		t.Fatalf("%s: goes on; error %v", where, err)
+	}
+	return false, where
+}
+
 // wantStopped checks that a voter whose disk has failed says nothing more and does nothing more.
 func wantStopped(t *testing.T, q *exec.Quorum, where string) {
 	t.Helper()
@@ -71,19 +89,9 @@ func TestAnyDiskErrorStopsTheVoter(t *testing.T) {
 		m := &told{votes: map[ident.Epoch]raft.ReplicaKey{}}
 		disk := &failing{at: at}
 		q, err := voterLife(disk.over(fsys), m)
-		if disk.what == "" {
-			if err != nil {
-				t.Fatal(err)
-			}
-			if at < 20 {
-				t.Fatalf("only %d operations", at)
-			}
-			t.Logf("%d operations", at)
+		ended, where := disk.ended(t, 20, err)
+		if ended {
 			return
-		}
-		where := fmt.Sprintf("operation %d, %s", at, disk.what)
-		if !errors.Is(err, errBadDisk) {
-			t.Fatalf("%s: the voter goes on; error %v", where, err)
 		}
 		if q != nil {
 			wantStopped(t, q, where)
@@ -139,16 +147,9 @@ func failInstall(t *testing.T, l installer, image *metadata.Image) {
 			one := l
 			err = one.drive(q)
 		}
-		if disk.what == "" {
-			if err != nil || at < 10 {
-				t.Fatalf("%d operations, then %v", at, err)
-			}
-			t.Logf("%d operations", at)
+		ended, where := disk.ended(t, 10, err)
+		if ended {
 			return
-		}
-		where := fmt.Sprintf("operation %d, %s", at, disk.what)
-		if !errors.Is(err, errBadDisk) {
-			t.Fatalf("%s: goes on; error %v", where, err)
 		}
 		if q != nil {
 			wantStopped(t, q, where)
@@ -211,16 +212,9 @@ func TestAnyDiskErrorStopsASnapshot(t *testing.T) {
 		disk.at, disk.ops = at, 0
 		p := q.BeginSnapshot(exec.State{Image: loader.Image(), TimestampMs: loader.Timestamp()})
 		err := q.EndSnapshot(1, p, p.Write(), keepTwo)
-		if disk.what == "" {
-			if err != nil || at < 5 {
-				t.Fatalf("%d operations, then %v", at, err)
-			}
-			t.Logf("%d operations", at)
+		ended, where := disk.ended(t, 5, err)
+		if ended {
 			return
-		}
-		where := fmt.Sprintf("operation %d, %s", at, disk.what)
-		if !errors.Is(err, errBadDisk) {
-			t.Fatalf("%s: goes on; error %v", where, err)
 		}
 		wantStopped(t, q, where)
 		again := openQuorum(t, fsys, 7)
