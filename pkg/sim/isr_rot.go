@@ -3,6 +3,7 @@ package sim
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"time"
@@ -195,22 +196,10 @@ func (c *isrChecker) returns(before, p *metadata.Partition) {
 // identical says whether all logs hold the same bytes, from the highest log start on.
 func (s *isrSim) identical() bool {
 	var want []byte
-	from := s.check.logStart
 	for i, n := range s.nodes {
-		var got []byte
-		for o := from; o < n.end(); {
-			chunk, err := n.part.Log().Read(o, 1<<20, n.end(), true)
-			if err != nil || chunk.Next <= o {
-				chunk.Release()
-				return false
-			}
-			data, err := chunk.AppendTo(nil)
-			o = chunk.Next
-			chunk.Release()
-			if err != nil {
-				return false
-			}
-			got = append(got, data...)
+		got, err := n.bytesFrom(s.check.logStart)
+		if err != nil {
+			return false
 		}
 		if i == 0 {
 			want = got
@@ -219,4 +208,23 @@ func (s *isrSim) identical() bool {
 		}
 	}
 	return true
+}
+
+// bytesFrom reads the node's log from an offset to its end.
+func (n *isrNode) bytesFrom(from ident.Offset) (data []byte, err error) {
+	for o := from; o < n.end(); {
+		chunk, err := n.part.Log().Read(o, 1<<20, n.end(), true)
+		if err == nil && chunk.Next <= o {
+			err = fmt.Errorf("nothing is read at %d of %d", o, n.end())
+		}
+		if err == nil {
+			data, err = chunk.AppendTo(data)
+		}
+		o = chunk.Next
+		chunk.Release()
+		if err != nil {
+			return nil, err
+		}
+	}
+	return data, nil
 }

@@ -127,30 +127,21 @@ func (c *isrChecker) gap(n *isrNode, l *isrLog, upTo ident.Offset) {
 func (s *isrSim) sameValues() bool {
 	for _, n := range s.nodes {
 		there := map[ident.Offset]bool{}
-		for o := s.check.logStart; o < n.end(); {
-			chunk, err := n.part.Log().Read(o, 1<<20, n.end(), true)
-			if err != nil || chunk.Next <= o {
-				chunk.Release()
-				return false
+		data, err := n.bytesFrom(s.check.logStart)
+		for err == nil && len(data) > 0 {
+			var one []byte
+			if one, data, _, err = batch.Next(data); err != nil {
+				break
 			}
-			data, err := chunk.AppendTo(nil)
-			o = chunk.Next
-			chunk.Release()
-			for err == nil && len(data) > 0 {
-				var one []byte
-				if one, data, _, err = batch.Next(data); err != nil {
-					break
+			for r, err := range batch.Records(one) {
+				if err != nil || int(r.Offset) >= len(s.check.truth) || s.check.truth[r.Offset].value != string(r.Value) {
+					return false
 				}
-				for r, err := range batch.Records(one) {
-					if err != nil || int(r.Offset) >= len(s.check.truth) || s.check.truth[r.Offset].value != string(r.Value) {
-						return false
-					}
-					there[r.Offset] = true
-				}
+				there[r.Offset] = true
 			}
-			if err != nil {
-				return false
-			}
+		}
+		if err != nil {
+			return false
 		}
 		for _, o := range s.check.last {
 			if o >= s.check.logStart && !there[o] {

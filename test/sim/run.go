@@ -115,7 +115,7 @@ func (p *proof) playQuorum(t *quorumTally, seed uint64) {
 			return
 		}
 	}
-	t.took(r, again)
+	t.took(r.Steps, r.Counts, again)
 }
 
 func (p *proof) playISR(t *isrTally, seed uint64) {
@@ -136,5 +136,5 @@ func (p *proof) playISR(t *isrTally, seed uint64) {
 			return
 		}
 	}
-	t.took(r, again)
+	t.took(r.Steps, r.Counts, again)
 }

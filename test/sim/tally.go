@@ -12,25 +12,35 @@ import (
 	"github.com/highwater-io/highwater/pkg/sim"
 )
 
-// quorumTally sums what the quorum's schedules came to.
-type quorumTally struct {
-	states stateSet
-
-	mu               sync.Mutex
-	schedules, twice int
-	steps            int
-	counts           sim.QuorumCounts
+// played sums what the schedules of one kind came to.
+type played[C any, P adder[C]] struct {
+	mu           sync.Mutex
+	steps, twice int
+	counts       C
 }
 
-func (t *quorumTally) took(r sim.QuorumReport, twice bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.schedules++
-	t.steps += r.Steps
-	t.counts.Add(r.Counts)
+// adder is a pointer to counts.
+type adder[C any] interface {
+	*C
+	Add(C)
+}
+
+func (p *played[C, P]) took(steps int, counts C, twice bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.steps += steps
+	P(&p.counts).Add(counts)
 	if twice {
-		t.twice++
+		p.twice++
 	}
+}
+
+func (p *played[C, P]) missing() []string { return zeros(p.counts) }
+
+// quorumTally is the metadata quorum's.
+type quorumTally struct {
+	played[sim.QuorumCounts, *sim.QuorumCounts]
+	states stateSet
 }
 
 func (t *quorumTally) line() string {
@@ -47,25 +57,9 @@ func (t *quorumTally) String() string {
 		t.steps, t.states.count(), t.counts.Checked, t.counts.Compared, t.twice, counted(t.counts))
 }
 
-func (t *quorumTally) missing() []string { return zeros(t.counts) }
-
-// isrTally sums what the schedules of the ISR protocol came to.
+// isrTally is the ISR protocol's.
 type isrTally struct {
-	mu               sync.Mutex
-	schedules, twice int
-	steps            int
-	counts           sim.ISRCounts
-}
-
-func (t *isrTally) took(r sim.ISRReport, twice bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.schedules++
-	t.steps += r.Steps
-	t.counts.Add(r.Counts)
-	if twice {
-		t.twice++
-	}
+	played[sim.ISRCounts, *sim.ISRCounts]
 }
 
 func (t *isrTally) line() string {
@@ -79,8 +73,6 @@ func (t *isrTally) String() string {
 	defer t.mu.Unlock()
 	return fmt.Sprintf("  %d steps, %d schedules played twice with the same trace\n  %s", t.steps, t.twice, counted(t.counts))
 }
-
-func (t *isrTally) missing() []string { return zeros(t.counts) }
 
 // counted writes a struct of counts.
 func counted(counts any) string {
