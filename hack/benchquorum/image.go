@@ -75,7 +75,7 @@ func (r *imageRun) row(name, format string, args ...any) {
 }
 
 func (r *imageRun) run(ctx context.Context, dir string) (err error) {
-	if r.cluster, err = nodes.New(r.bin, dir, 3); err != nil {
+	if r.cluster, err = nodes.New(r.bin, dir, 1, 2, 3); err != nil {
 		return err
 	}
 	defer r.cluster.Stop()

@@ -54,7 +54,7 @@ func (s system) measure(ctx context.Context, settings benchload.Settings) (m mea
 func (b *bench) comparePeers(ctx context.Context) error {
 	b.say("commits beside etcd: three voters, three members, on the same disk, in turns")
 	dir := filepath.Join(b.dir, "peers")
-	cluster, err := nodes.New(b.bin, dir, 3)
+	cluster, err := nodes.New(b.bin, dir, 1, 2, 3)
 	if err != nil {
 		return err
 	}

@@ -6,12 +6,13 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/highwater-io/highwater/test/kafkajars"
 )
 
 const exitNotRun = 3
@@ -25,14 +26,11 @@ func main() {
 func run(bin string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	fetch := exec.CommandContext(ctx, "hack/kafka/fetch.sh")
-	fetch.Stderr = os.Stderr
-	if err := fetch.Run(); err != nil {
-		var exit *exec.ExitError
-		if errors.As(err, &exit) && exit.ExitCode() == exitNotRun {
-			fmt.Println("NOT RUN: there is no Apache Kafka to compare with, see above")
-			return exitNotRun
-		}
+	switch err := kafkajars.Fetch(ctx); {
+	case errors.Is(err, kafkajars.ErrMissing):
+		fmt.Println("NOT RUN:", err)
+		return exitNotRun
+	case err != nil:
 		fmt.Fprintln(os.Stderr, "kafka-data:", err)
 		return 1
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/highwater-io/highwater/pkg/ident"
+	"github.com/highwater-io/highwater/test/nodes"
 )
 
 // What is asked here is asked of our own nodes, by franz-go.
@@ -20,7 +20,7 @@ import (
 func (p *proof) brokers(ctx context.Context) (map[int32]kmsg.DescribeClusterResponseBroker, error) {
 	request := kmsg.NewPtrDescribeClusterRequest()
 	request.IncludeFencedBrokers = true
-	resp, err := request.RequestWith(ctx, p.ours.client)
+	resp, err := request.RequestWith(ctx, p.client)
 	if err == nil {
 		err = kerr.ErrorForCode(resp.ErrorCode)
 	}
@@ -71,23 +71,8 @@ type replica struct {
 
 // quorum asks for the state of the quorum.
 func (p *proof) quorum(ctx context.Context) (*quorum, error) {
-	request := kmsg.NewPtrDescribeQuorumRequest()
-	topic := kmsg.NewDescribeQuorumRequestTopic()
-	topic.Topic = ident.MetadataTopic
-	topic.Partitions = append(topic.Partitions, kmsg.NewDescribeQuorumRequestTopicPartition())
-	request.Topics = append(request.Topics, topic)
-	resp, err := request.RequestWith(ctx, p.ours.client)
-	if err == nil {
-		err = kerr.ErrorForCode(resp.ErrorCode)
-	}
+	resp, part, err := nodes.DescribeQuorum(ctx, p.client)
 	if err != nil {
-		return nil, err
-	}
-	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
-		return nil, errors.New("DescribeQuorum answers without the partition")
-	}
-	part := resp.Topics[0].Partitions[0]
-	if err := kerr.ErrorForCode(part.ErrorCode); err != nil {
 		return nil, err
 	}
 	q := &quorum{
@@ -137,7 +122,7 @@ func createTopic(ctx context.Context, client *kgo.Client, name string, configs m
 
 // partition is what the cluster says of a partition.
 func (p *proof) partition(ctx context.Context, topic string, index int32) (kadm.PartitionDetail, error) {
-	details, err := kadm.NewClient(p.ours.client).ListTopics(ctx, topic)
+	details, err := kadm.NewClient(p.client).ListTopics(ctx, topic)
 	if err != nil {
 		return kadm.PartitionDetail{}, err
 	}
@@ -163,7 +148,7 @@ func (p *proof) inSync(ctx context.Context, topic string, index, leader int32, i
 
 // endOffset is where a partition ends.
 func (p *proof) endOffset(ctx context.Context, topic string, index int32) (int64, error) {
-	ends, err := kadm.NewClient(p.ours.client).ListEndOffsets(ctx, topic)
+	ends, err := kadm.NewClient(p.client).ListEndOffsets(ctx, topic)
 	if err != nil {
 		return 0, err
 	}

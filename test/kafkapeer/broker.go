@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/highwater-io/highwater/internal/testscale"
+	"github.com/highwater-io/highwater/test/nodes"
 )
 
 // sessionTimeout is our controller's (pkg/node, DefaultTiming); Kafka's own of 9 s plays no part.
@@ -34,7 +35,7 @@ func (p *proof) stockBroker(ctx context.Context) error {
 	}
 	p.check("its own metrics: our metadata log is loaded and applied without an error", func() (string, error) { return p.loadErrors(ctx) })
 	p.check("kafka-cluster list-endpoints through our node and through the broker", func() (string, error) {
-		for _, server := range []string{p.ours.nodes[0].external, p.broker.external} {
+		for _, server := range []string{p.ours.Node(0).External, p.broker.external} {
 			if err := p.endpoints(ctx, "--bootstrap-server", server, "broker", 0, 1, kafkaID); err != nil {
 				return "", err
 			}
@@ -49,7 +50,7 @@ func (p *proof) stockBroker(ctx context.Context) error {
 
 // waitUnfenced waits until the broker is in service. The start of a Java machine takes most of it.
 func (p *proof) waitUnfenced(ctx context.Context) error {
-	return waitFor(ctx, 90*time.Second, func(ctx context.Context) error {
+	return nodes.WaitFor(ctx, 90*time.Second, func(ctx context.Context) error {
 		select {
 		case <-p.broker.process.Done():
 			_, code, _ := p.broker.process.Ended()
@@ -62,7 +63,7 @@ func (p *proof) waitUnfenced(ctx context.Context) error {
 
 // waitFenced waits until our controller has fenced the broker and returns how long that took from a moment on.
 func (p *proof) waitFenced(ctx context.Context, since time.Time) (time.Duration, error) {
-	err := waitFor(ctx, 30*time.Second, func(ctx context.Context) error {
+	err := nodes.WaitFor(ctx, 30*time.Second, func(ctx context.Context) error {
 		fenced, err := p.isFenced(ctx, kafkaID)
 		if err == nil && !fenced {
 			err = fmt.Errorf("broker %d is not fenced", kafkaID)

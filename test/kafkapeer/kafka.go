@@ -16,6 +16,7 @@ import (
 
 	"github.com/highwater-io/highwater/internal/procs"
 	"github.com/highwater-io/highwater/internal/testscale"
+	"github.com/highwater-io/highwater/test/nodes"
 )
 
 // Node ids of Apache Kafka's processes.
@@ -32,7 +33,7 @@ type kafka struct {
 }
 
 // newBroker writes the configuration of a broker that finds its cluster through our voters, and formats its directory.
-func newBroker(ctx context.Context, c *cluster, dir string) (*kafka, error) {
+func newBroker(ctx context.Context, c *nodes.Cluster, dir string) (*kafka, error) {
 	k, err := newKafka(c, dir)
 	if err != nil {
 		return nil, err
@@ -54,7 +55,7 @@ log.cleaner.dedupe.buffer.size=1048577
 }
 
 // newController does the same for a controller, which is no voter at first.
-func newController(ctx context.Context, c *cluster, dir string) (*kafka, error) {
+func newController(ctx context.Context, c *nodes.Cluster, dir string) (*kafka, error) {
 	k, err := newKafka(c, dir)
 	if err != nil {
 		return nil, err
@@ -68,11 +69,11 @@ broker.session.timeout.ms=%d
 `, kafkaControllerID, k.controller, k.controller, sessionTimeout.Milliseconds()))
 }
 
-func newKafka(c *cluster, dir string) (*kafka, error) {
+func newKafka(c *nodes.Cluster, dir string) (*kafka, error) {
 	k := &kafka{dir: dir}
 	for _, address := range []*string{&k.internal, &k.external, &k.controller, &k.jmx} {
 		var err error
-		if *address, err = c.addresses.free(); err != nil {
+		if *address, err = c.Free(); err != nil {
 			return nil, err
 		}
 	}
@@ -80,16 +81,16 @@ func newKafka(c *cluster, dir string) (*kafka, error) {
 }
 
 // format completes the properties and formats the node's directory for our cluster.
-func (k *kafka) format(ctx context.Context, c *cluster, properties string) error {
+func (k *kafka) format(ctx context.Context, c *nodes.Cluster, properties string) error {
 	properties += fmt.Sprintf(`controller.quorum.bootstrap.servers=%s
 controller.listener.names=CONTROLLER
 log.dirs=%s
 metadata.log.max.record.bytes.between.snapshots=1000
-`, c.controllers(), k.data())
+`, c.Controllers(), k.data())
 	if err := os.WriteFile(k.properties(), []byte(properties), 0o644); err != nil {
 		return err
 	}
-	_, err := tool(ctx, "kafka.tools.StorageTool", "format", "-t", clusterID.String(), "-c", k.properties(),
+	_, err := tool(ctx, "kafka.tools.StorageTool", "format", "-t", nodes.ClusterID.String(), "-c", k.properties(),
 		"--no-initial-controllers", "--release-version", "4.1-IV1")
 	return err
 }

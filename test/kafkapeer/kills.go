@@ -12,12 +12,13 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/highwater-io/highwater/internal/testscale"
+	"github.com/highwater-io/highwater/test/nodes"
 	"github.com/highwater-io/highwater/test/workload"
 )
 
 // kills takes the broker, our leader and the leader of the quorum away by kill -9 under load, one after the other.
 func (p *proof) kills(ctx context.Context) error {
-	seeds := []string{p.ours.nodes[0].external, p.ours.nodes[1].external, p.broker.external}
+	seeds := []string{p.ours.Node(0).External, p.ours.Node(1).External, p.broker.external}
 	load, err := workload.Start(seeds, topicLoad, 20*time.Millisecond)
 	if err != nil {
 		return err
@@ -52,14 +53,14 @@ func (p *proof) kills(ctx context.Context) error {
 		if _, err := tool(ctx, leaderElection, "--bootstrap-server", p.broker.external, "--election-type", "preferred", "--all-topic-partitions"); err != nil {
 			return "", err
 		}
-		return "", waitFor(ctx, 30*time.Second, func(ctx context.Context) error {
+		return "", nodes.WaitFor(ctx, 30*time.Second, func(ctx context.Context) error {
 			return errors.Join(p.inSync(ctx, topicMixed, 1, kafkaID, 0, kafkaID), p.inSync(ctx, topicLoad, 0, kafkaID, 0, 1, kafkaID))
 		})
 	})
 	p.check("kill -9 of our node: the broker leads, and our node follows it until the ISR is full again", func() (string, error) {
-		node := p.ours.nodes[0]
-		node.kill()
-		if err := waitFor(ctx, 30*time.Second, func(ctx context.Context) error { return p.inSync(ctx, topicMixed, 0, kafkaID, kafkaID) }); err != nil {
+		node := p.ours.Node(0)
+		node.Crash()
+		if err := nodes.WaitFor(ctx, 30*time.Second, func(ctx context.Context) error { return p.inSync(ctx, topicMixed, 0, kafkaID, kafkaID) }); err != nil {
 			return "", err
 		}
 		for _, partition := range []int32{0, 1} {
@@ -67,19 +68,19 @@ func (p *proof) kills(ctx context.Context) error {
 				return "", err
 			}
 		}
-		if err := p.ours.start(node); err != nil {
+		if err := node.Start(); err != nil {
 			return "", err
 		}
 		saw, err := p.sameBytes(ctx, kafkaID, kafkaID)
 		return saw, errors.Join(err, p.startsAt(ctx))
 	})
 	p.check("the broker is killed with records that our node has not fetched: it cuts them off by our epochs", func() (string, error) {
-		node := p.ours.nodes[0]
-		return p.cutOff(ctx, 0, p.broker.external, p.broker.data(), node.pause, node.resume, p.broker.kill, p.broker.start)
+		node := p.ours.Node(0)
+		return p.cutOff(ctx, 0, p.broker.external, p.broker.data(), node.Pause, node.Resume, p.broker.kill, p.broker.start)
 	})
 	p.check("our node is killed with records that the broker has not fetched: it cuts them off by the broker's epochs", func() (string, error) {
-		node := p.ours.nodes[0]
-		return p.cutOff(ctx, kafkaID, node.external, node.data(), p.broker.pause, p.broker.resume, node.kill, func() error { return p.ours.start(node) })
+		node := p.ours.Node(0)
+		return p.cutOff(ctx, kafkaID, node.External, node.DataDir(), p.broker.pause, p.broker.resume, node.Crash, node.Start)
 	})
 	p.check("kill -9 of the quorum's leader: the broker stays in service and follows the next one", func() (string, error) { return p.killQuorumLeader(ctx) })
 	p.check("no acknowledged record of the load is lost, doubled or elsewhere", func() (string, error) {
@@ -114,7 +115,7 @@ func (p *proof) cutOff(ctx context.Context, next int32, leader, data string, pau
 	if err != nil {
 		return "", err
 	}
-	if err := waitFor(ctx, 30*time.Second, func(ctx context.Context) error {
+	if err := nodes.WaitFor(ctx, 30*time.Second, func(ctx context.Context) error {
 		return errors.Join(p.inSync(ctx, topicMixed, 0, next, next), p.inSync(ctx, topicMixed, 1, next, next))
 	}); err != nil {
 		return "", err
@@ -142,14 +143,14 @@ func (p *proof) killQuorumLeader(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	leader := p.ours.nodes[before.leader]
-	leader.kill()
+	leader := p.ours.Node(before.leader)
+	leader.Crash()
 	client, err := kgo.NewClient(kgo.SeedBrokers(p.broker.external), kgo.RetryTimeout(testscale.Duration(30*time.Second)))
 	if err != nil {
 		return "", err
 	}
 	defer client.Close()
-	if err := waitFor(ctx, 30*time.Second, func(ctx context.Context) error {
+	if err := nodes.WaitFor(ctx, 30*time.Second, func(ctx context.Context) error {
 		err := createTopic(ctx, client, "after-the-leader", nil, []int32{kafkaID})
 		if errors.Is(err, kerr.TopicAlreadyExists) {
 			return nil // by a try whose answer died with the leader
@@ -159,7 +160,7 @@ func (p *proof) killQuorumLeader(ctx context.Context) (string, error) {
 		return "", err
 	}
 	var after *quorum
-	err = waitFor(ctx, 30*time.Second, func(ctx context.Context) (err error) {
+	err = nodes.WaitFor(ctx, 30*time.Second, func(ctx context.Context) (err error) {
 		if after, err = p.quorum(ctx); err != nil {
 			return err
 		}
@@ -171,5 +172,5 @@ func (p *proof) killQuorumLeader(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("voter %d after %d, the broker is at %d of %d", after.leader, before.leader, after.observers[kafkaID].end, after.highWatermark), p.ours.start(leader)
+	return fmt.Sprintf("voter %d after %d, the broker is at %d of %d", after.leader, before.leader, after.observers[kafkaID].end, after.highWatermark), leader.Start()
 }

@@ -6,13 +6,16 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"syscall"
 	"time"
 
 	"github.com/highwater-io/highwater/internal/testscale"
+	"github.com/highwater-io/highwater/test/kafkajars"
+	"github.com/highwater-io/highwater/test/nodes"
+
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 const (
@@ -31,14 +34,11 @@ func run(bin string) int {
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, testscale.Duration(15*time.Minute))
 	defer cancel()
-	fetch := exec.CommandContext(ctx, script("fetch.sh"))
-	fetch.Stderr = os.Stderr
-	if err := fetch.Run(); err != nil {
-		var exit *exec.ExitError
-		if errors.As(err, &exit) && exit.ExitCode() == exitNotRun {
-			fmt.Println("NOT RUN: there is no Apache Kafka to be a peer, see above")
-			return exitNotRun
-		}
+	switch err := kafkajars.Fetch(ctx); {
+	case errors.Is(err, kafkajars.ErrMissing):
+		fmt.Println("NOT RUN:", err)
+		return exitNotRun
+	case err != nil:
 		fmt.Fprintln(os.Stderr, "kafka-peer:", err)
 		return exitMissed
 	}
@@ -65,7 +65,8 @@ func run(bin string) int {
 type proof struct {
 	*report
 	bin, dir string
-	ours     *cluster
+	ours     *nodes.Cluster
+	client   *kgo.Client // asks our data nodes alone
 	broker   *kafka
 	// controller is Apache Kafka's, too.
 	controller *kafka
@@ -101,8 +102,11 @@ func (p *proof) end() {
 			k.kill()
 		}
 	}
+	if p.client != nil {
+		p.client.Close()
+	}
 	if p.ours != nil {
-		p.ours.stop()
+		p.ours.Crash()
 	}
 }
 

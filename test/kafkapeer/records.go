@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/highwater-io/highwater/internal/testscale"
+	"github.com/highwater-io/highwater/test/nodes"
 )
 
 // Topics. Partition 0 of mixed is led by our node 0 and followed by the broker, partition 1 the other way round. The
@@ -34,13 +35,13 @@ func (p *proof) records(ctx context.Context) error {
 	defer theirs.Close()
 	p.check("a topic is created through our node, another through the broker", func() (string, error) {
 		return "", errors.Join(
-			createTopic(ctx, p.ours.client, topicKafkas, nil, []int32{kafkaID}),
+			createTopic(ctx, p.client, topicKafkas, nil, []int32{kafkaID}),
 			createTopic(ctx, theirs, topicMixed, nil, []int32{0, kafkaID}, []int32{kafkaID, 0}),
 			createTopic(ctx, theirs, topicLoad, map[string]string{"min.insync.replicas": "2"}, []int32{kafkaID, 0, 1}),
 		)
 	})
 	if !p.check("the broker leads what it should and is in sync", func() (string, error) {
-		return "", waitFor(ctx, 30*time.Second, func(ctx context.Context) error {
+		return "", nodes.WaitFor(ctx, 30*time.Second, func(ctx context.Context) error {
 			return errors.Join(
 				p.inSync(ctx, topicKafkas, 0, kafkaID, kafkaID), p.inSync(ctx, topicMixed, 0, 0, 0, kafkaID),
 				p.inSync(ctx, topicMixed, 1, kafkaID, 0, kafkaID), p.inSync(ctx, topicLoad, 0, kafkaID, 0, 1, kafkaID),
@@ -97,7 +98,7 @@ func (p *proof) console(ctx context.Context) (string, error) {
 
 // produce writes n records with each codec to a partition.
 func (p *proof) produce(ctx context.Context, topic string, partition int32, n int, acks kgo.Acks) error {
-	return produceTo(ctx, []string{p.ours.nodes[0].external, p.ours.nodes[1].external, p.broker.external}, topic, partition, n, acks)
+	return produceTo(ctx, []string{p.ours.Node(0).External, p.ours.Node(1).External, p.broker.external}, topic, partition, n, acks)
 }
 
 // produceTo asks no node but these, and the leader.
@@ -144,7 +145,7 @@ func (p *proof) consume(ctx context.Context, topic string, partitions int32) (in
 		}
 		total += end
 	}
-	client, err := kgo.NewClient(kgo.SeedBrokers(p.ours.nodes[0].external, p.broker.external), kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: starts}))
+	client, err := kgo.NewClient(kgo.SeedBrokers(p.ours.Node(0).External, p.broker.external), kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: starts}))
 	if err != nil {
 		return 0, err
 	}
@@ -185,7 +186,7 @@ func (p *proof) deleteRecords(ctx context.Context) (string, error) {
 
 // startsAt wants both partitions of mixed to start behind what was deleted, whoever leads them.
 func (p *proof) startsAt(ctx context.Context) error {
-	starts, err := kadm.NewClient(p.ours.client).ListStartOffsets(ctx, topicMixed)
+	starts, err := kadm.NewClient(p.client).ListStartOffsets(ctx, topicMixed)
 	if err != nil {
 		return err
 	}
@@ -200,14 +201,14 @@ func (p *proof) startsAt(ctx context.Context) error {
 // sameBytes waits until both partitions of mixed are in sync, and compares the files of both replicas.
 func (p *proof) sameBytes(ctx context.Context, leaders ...int32) (string, error) {
 	var size int
-	err := waitFor(ctx, time.Minute, func(ctx context.Context) error {
+	err := nodes.WaitFor(ctx, time.Minute, func(ctx context.Context) error {
 		size = 0
 		for index, leader := range leaders {
 			if err := p.inSync(ctx, topicMixed, int32(index), leader, 0, kafkaID); err != nil {
 				return err
 			}
 			dir := fmt.Sprintf("%s-%d", topicMixed, index)
-			ours, err1 := segments(filepath.Join(p.ours.nodes[0].data(), dir))
+			ours, err1 := segments(filepath.Join(p.ours.Node(0).DataDir(), dir))
 			theirs, err2 := segments(filepath.Join(p.broker.data(), dir))
 			if err := errors.Join(err1, err2); err != nil {
 				return err

@@ -1,11 +1,8 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"time"
-
-	"github.com/highwater-io/highwater/internal/testscale"
 )
 
 // report prints the checks and counts them.
@@ -38,27 +35,4 @@ func (r *report) check(what string, f func() (saw string, err error)) bool {
 func (r *report) fail(what string, err error) {
 	r.failed++
 	fmt.Printf("%6.1fs  FAILED  %s: %v\n", time.Since(r.started).Seconds(), what, err)
-}
-
-// waitFor calls f until it returns nil, at most for a time.
-func waitFor(ctx context.Context, atMost time.Duration, f func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, testscale.Duration(atMost))
-	defer cancel()
-	ticker := time.NewTicker(50 * time.Millisecond)
-	defer ticker.Stop()
-	var last error
-	for {
-		err := f(ctx)
-		if err == nil {
-			return nil
-		}
-		if last == nil || ctx.Err() == nil {
-			last = err
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("not within %s: %w", testscale.Duration(atMost), last)
-		case <-ticker.C:
-		}
-	}
 }

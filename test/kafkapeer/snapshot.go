@@ -18,6 +18,7 @@ import (
 
 	"github.com/highwater-io/highwater/pkg/ident"
 	"github.com/highwater-io/highwater/pkg/metadata"
+	"github.com/highwater-io/highwater/test/nodes"
 )
 
 // metadataDir is where a node has its metadata log within its data directory.
@@ -56,18 +57,18 @@ func (p *proof) snapshot(ctx context.Context) error {
 	churned := 0
 	if !p.check("our log is trimmed beyond where the broker is", func() (string, error) {
 		var start int64
-		err := waitFor(ctx, time.Minute, func(ctx context.Context) error {
-			if err := createTopic(ctx, p.ours.client, fmt.Sprintf("churn-%d", churned), nil, []int32{0, 1}, []int32{1, 0}, []int32{0, 1}); err != nil {
+		err := nodes.WaitFor(ctx, time.Minute, func(ctx context.Context) error {
+			if err := createTopic(ctx, p.client, fmt.Sprintf("churn-%d", churned), nil, []int32{0, 1}, []int32{1, 0}, []int32{0, 1}); err != nil {
 				return err
 			}
 			churned++ // of three partitions
-			for i := range int32(voters) {
+			for _, voter := range p.ours.Voters {
 				var err error
-				if start, err = p.ours.nodes[firstVoter+i].metric(ctx, metricLogStart); err != nil {
+				if start, err = metric(ctx, voter, metricLogStart); err != nil {
 					return err
 				}
 				if start <= end {
-					return fmt.Errorf("the log of voter %d starts at %d", firstVoter+i, start)
+					return fmt.Errorf("the log of voter %d starts at %d", voter.ID, start)
 				}
 			}
 			return nil
@@ -89,7 +90,7 @@ func (p *proof) snapshot(ctx context.Context) error {
 	}
 	p.check("it has installed our snapshot by FetchSnapshot, the same byte for byte", func() (string, error) { return p.installed(before, end) })
 	p.check("it knows every topic that our nodes know", func() (string, error) {
-		ours, err := kadm.NewClient(p.ours.client).ListTopicsWithInternal(ctx)
+		ours, err := kadm.NewClient(p.client).ListTopicsWithInternal(ctx)
 		if err != nil {
 			return "", err
 		}
@@ -148,7 +149,7 @@ func (p *proof) installed(before int, end int64) (string, error) {
 	}
 	name := metadata.SnapshotID{EndOffset: ident.Offset(offset), Epoch: ident.Epoch(epoch)}.FileName()
 	theirs, err1 := os.ReadFile(filepath.Join(p.broker.data(), metadataDir, name))
-	ours, err2 := os.ReadFile(filepath.Join(p.ours.nodes[int32(leader)].data(), metadataDir, name))
+	ours, err2 := os.ReadFile(filepath.Join(p.ours.Node(int32(leader)).DataDir(), metadataDir, name))
 	if err := errors.Join(err1, err2); err != nil {
 		return "", err
 	}

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/highwater-io/highwater/test/nodes"
 )
 
 // The tools' classes, as the scripts in Kafka's bin/ name them.
@@ -29,7 +31,7 @@ const (
 
 // tools has Kafka's command line tools ask our voters and data nodes, and compares what they print.
 func (p *proof) tools(ctx context.Context) error {
-	server, controllers := p.ours.nodes[0].external, p.ours.controllers()
+	server, controllers := p.ours.Node(0).External, p.ours.Controllers()
 	p.check("kafka-metadata-quorum describe --status, of the controllers", func() (string, error) {
 		return p.quorumStatus(ctx, "--bootstrap-controller", controllers)
 	})
@@ -58,11 +60,11 @@ func (p *proof) tools(ctx context.Context) error {
 		if err := p.endpoints(ctx, "--bootstrap-server", server, "broker", 0, 1); err != nil {
 			return "", err
 		}
-		return "", p.endpoints(ctx, "--bootstrap-controller", controllers, "controller", firstVoter, firstVoter+1, firstVoter+2)
+		return "", p.endpoints(ctx, "--bootstrap-controller", controllers, "controller", ourVoters...)
 	})
 	p.check("kafka-broker-api-versions", func() (string, error) {
 		out, err := tool(ctx, apiVersions, "--bootstrap-server", server)
-		if err == nil && (strings.Count(out, "Fetch(1): 4 to 18 [usable: 18]") != dataNodes || strings.Contains(out, "-> ERROR")) {
+		if err == nil && (strings.Count(out, "Fetch(1): 4 to 18 [usable: 18]") != len(ourData) || strings.Contains(out, "-> ERROR")) {
 			err = fmt.Errorf("not both nodes serve Fetch 18: %s", firstLines(out, 4))
 		}
 		return "", err
@@ -85,7 +87,7 @@ func hasLine(out string, words ...string) bool {
 // steady runs a tool between two looks at the quorum that see the same leader in the same epoch; on a busy machine
 // there may be an election in between, and then it is run again.
 func (p *proof) steady(ctx context.Context, run func(context.Context) error) (before, after *quorum, err error) {
-	err = waitFor(ctx, time.Minute, func(ctx context.Context) error {
+	err = nodes.WaitFor(ctx, time.Minute, func(ctx context.Context) error {
 		if before, err = p.quorum(ctx); err != nil {
 			return err
 		}
@@ -112,14 +114,17 @@ func (p *proof) quorumStatus(ctx context.Context, bootstrap ...string) (string, 
 		if err != nil {
 			return err
 		}
-		leader := p.ours.nodes[q.leader]
-		if low, err = leader.metric(ctx, metricHighWatermark); err != nil {
+		leader := p.ours.Node(q.leader)
+		if leader == nil {
+			return fmt.Errorf("the leader is %d", q.leader)
+		}
+		if low, err = metric(ctx, leader, metricHighWatermark); err != nil {
 			return err
 		}
 		if out, err = tool(ctx, metadataQuorum, append(bootstrap, "describe", "--status")...); err != nil {
 			return err
 		}
-		high, err = leader.metric(ctx, metricHighWatermark)
+		high, err = metric(ctx, leader, metricHighWatermark)
 		return err
 	})
 	if err != nil {
@@ -132,7 +137,7 @@ func (p *proof) quorumStatus(ctx context.Context, bootstrap ...string) (string, 
 		}
 	}
 	for key, want := range map[string]string{
-		"ClusterId": clusterID.String(), "LeaderId": fmt.Sprint(before.leader), "LeaderEpoch": fmt.Sprint(before.epoch),
+		"ClusterId": nodes.ClusterID.String(), "LeaderId": fmt.Sprint(before.leader), "LeaderEpoch": fmt.Sprint(before.epoch),
 	} {
 		if told[key] != want {
 			return "", fmt.Errorf("%s is %q, want %s", key, told[key], want)
@@ -155,13 +160,13 @@ func (p *proof) quorumStatus(ctx context.Context, bootstrap ...string) (string, 
 		return "", fmt.Errorf("voters %v and observers %v, want %v and %v", voters, observers, before.voters, before.observers)
 	}
 	for _, v := range voters {
-		n := p.ours.nodes[v.ID]
-		if n == nil || v.DirectoryID != directoryOf(v.ID).String() || len(v.Endpoints) != 1 || v.Endpoints[0] != "CONTROLLER://"+n.controller {
+		n := p.ours.Node(v.ID)
+		if n == nil || v.DirectoryID != nodes.Directory(v.ID).String() || len(v.Endpoints) != 1 || v.Endpoints[0] != "CONTROLLER://"+n.Controller {
 			return "", fmt.Errorf("voter %+v is not as it was configured", v)
 		}
 	}
 	for _, o := range observers {
-		if o.DirectoryID != before.observers[o.ID].directory || p.ours.nodes[o.ID] != nil && o.DirectoryID != directoryOf(o.ID).String() {
+		if o.DirectoryID != before.observers[o.ID].directory || p.ours.Node(o.ID) != nil && o.DirectoryID != nodes.Directory(o.ID).String() {
 			return "", fmt.Errorf("observer %+v, want %v", o, before.observers[o.ID])
 		}
 	}
@@ -176,17 +181,17 @@ func (p *proof) quorumReplication(ctx context.Context, bootstrap ...string) (str
 	if err != nil {
 		return "", err
 	}
-	still := p.ours.nodes[firstVoter+(first.leader-firstVoter+1)%voters]
-	still.pause()
-	defer still.resume()
+	still := p.ours.Node(ourVoters[(slices.Index(ourVoters, first.leader)+1)%len(ourVoters)])
+	still.Pause()
+	defer still.Resume()
 	var stillAt int64
-	if err := waitFor(ctx, 30*time.Second, func(ctx context.Context) error {
+	if err := nodes.WaitFor(ctx, 30*time.Second, func(ctx context.Context) error {
 		q, err := p.quorum(ctx)
 		if err != nil {
 			return err
 		}
-		if stillAt = q.voters[still.id].end; q.highWatermark < stillAt+5 {
-			return fmt.Errorf("node %d is at %d of %d", still.id, stillAt, q.highWatermark)
+		if stillAt = q.voters[still.ID].end; q.highWatermark < stillAt+5 {
+			return fmt.Errorf("node %d is at %d of %d", still.ID, stillAt, q.highWatermark)
 		}
 		return nil
 	}); err != nil {
@@ -230,11 +235,11 @@ func (p *proof) quorumReplication(ctx context.Context, bootstrap ...string) (str
 		if fields[6] != want || fields[1] != from.directory || end < from.end || end > to.end || lag != leaderEnd-end {
 			return "", fmt.Errorf("%q, want a %s at %d to %d, behind the leader's %d", line, want, from.end, to.end, leaderEnd)
 		}
-		if int32(id) == still.id && (end != stillAt || lag < 5) {
+		if int32(id) == still.ID && (end != stillAt || lag < 5) {
 			return "", fmt.Errorf("%q, but node %d stands still at %d", line, id, stillAt)
 		}
 	}
-	return fmt.Sprintf("voter %d is at %d, the leader at %d", still.id, stillAt, leaderEnd), nil
+	return fmt.Sprintf("voter %d is at %d, the leader at %d", still.ID, stillAt, leaderEnd), nil
 }
 
 // endpoints wants exactly these nodes to be listed, each where it listens.
@@ -248,13 +253,13 @@ func (p *proof) endpoints(ctx context.Context, flag, bootstrap, kind string, ids
 	}
 	for _, id := range ids {
 		var address string
-		switch n := p.ours.nodes[id]; {
+		switch n := p.ours.Node(id); {
 		case id == kafkaID:
 			address = p.broker.external
-		case n.voter:
-			address = n.controller
+		case n.Voter:
+			address = n.Controller
 		default:
-			address = n.external
+			address = n.External
 		}
 		host, port, _ := strings.Cut(address, ":")
 		if !slices.ContainsFunc(strings.Split(out, "\n"), func(line string) bool {
@@ -278,7 +283,7 @@ func (p *proof) topicTools(ctx context.Context, server string) (string, error) {
 	}
 	var described string
 	for index := range int32(2) {
-		if err := waitFor(ctx, 30*time.Second, func(ctx context.Context) error {
+		if err := nodes.WaitFor(ctx, 30*time.Second, func(ctx context.Context) error {
 			part, err := p.partition(ctx, "ours", index)
 			if err == nil {
 				err = p.inSync(ctx, "ours", index, part.Replicas[0], 0, 1)

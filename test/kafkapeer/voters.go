@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/highwater-io/highwater/test/nodes"
 )
 
 // changeVoters takes a voter out and brings it back in, through a data node and through the controllers.
@@ -18,26 +20,26 @@ func (p *proof) changeVoters(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	id := int32(firstVoter)
+	id := ourVoters[0]
 	if id == q.leader {
-		id++
+		id = ourVoters[1]
 	}
-	if err := p.removeVoter(ctx, id, directoryOf(id).String()); err != nil {
+	if err := p.removeVoter(ctx, id, nodes.Directory(id).String()); err != nil {
 		return "", err
 	}
-	left := slices.DeleteFunc([]int32{firstVoter, firstVoter + 1, firstVoter + 2}, func(other int32) bool { return other == id })
+	left := slices.DeleteFunc(slices.Clone(ourVoters), func(other int32) bool { return other == id })
 	if err := p.votersAre(ctx, left...); err != nil {
 		return "", err
 	}
-	if err := p.addVoter(ctx, id, "--bootstrap-controller", p.ours.controllers()); err != nil {
+	if err := p.addVoter(ctx, id, "--bootstrap-controller", p.ours.Controllers()); err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("voter %d with its directory %s", id, directoryOf(id)), p.votersAre(ctx, firstVoter, firstVoter+1, firstVoter+2)
+	return fmt.Sprintf("voter %d with its directory %s", id, nodes.Directory(id)), p.votersAre(ctx, ourVoters...)
 }
 
 // votersAre waits until exactly these are the voters.
 func (p *proof) votersAre(ctx context.Context, ids ...int32) error {
-	return waitFor(ctx, 30*time.Second, func(ctx context.Context) error {
+	return nodes.WaitFor(ctx, 30*time.Second, func(ctx context.Context) error {
 		q, err := p.quorum(ctx)
 		if err != nil {
 			return err
@@ -52,8 +54,8 @@ func (p *proof) votersAre(ctx context.Context, ids ...int32) error {
 // removeVoter has Kafka's tool take a voter out. It may meet an election, and is then refused and tried again.
 func (p *proof) removeVoter(ctx context.Context, id int32, directory string) error {
 	tried := false
-	return waitFor(ctx, time.Minute, func(ctx context.Context) error {
-		_, err := tool(ctx, metadataQuorum, "--bootstrap-server", p.ours.nodes[0].external, "remove-controller",
+	return nodes.WaitFor(ctx, time.Minute, func(ctx context.Context) error {
+		_, err := tool(ctx, metadataQuorum, "--bootstrap-server", p.ours.Node(0).External, "remove-controller",
 			"--controller-id", fmt.Sprint(id), "--controller-directory-id", directory)
 		if err != nil && tried && strings.Contains(err.Error(), "VoterNotFound") {
 			return nil // the try before did it
@@ -66,7 +68,7 @@ func (p *proof) removeVoter(ctx context.Context, id int32, directory string) err
 // addVoter has Kafka's tool add one of our voters. It reads id, directory and endpoint from the configuration and the
 // directory of the new controller.
 func (p *proof) addVoter(ctx context.Context, id int32, bootstrap ...string) error {
-	n := p.ours.nodes[id]
+	n := p.ours.Node(id)
 	properties := filepath.Join(p.dir, fmt.Sprintf("controller-%d.properties", id))
 	if err := os.WriteFile(properties, []byte(fmt.Sprintf(`process.roles=controller
 node.id=%d
@@ -75,7 +77,7 @@ controller.listener.names=CONTROLLER
 listeners=CONTROLLER://%s
 listener.security.protocol.map=CONTROLLER:PLAINTEXT
 log.dirs=%s
-`, id, p.ours.controllers(), n.controller, n.data())), 0o644); err != nil {
+`, id, p.ours.Controllers(), n.Controller, n.DataDir())), 0o644); err != nil {
 		return err
 	}
 	return p.addController(ctx, properties, bootstrap...)
@@ -83,7 +85,7 @@ log.dirs=%s
 
 func (p *proof) addController(ctx context.Context, properties string, bootstrap ...string) error {
 	tried := false
-	return waitFor(ctx, time.Minute, func(ctx context.Context) error {
+	return nodes.WaitFor(ctx, time.Minute, func(ctx context.Context) error {
 		_, err := tool(ctx, metadataQuorum, append(bootstrap, "--command-config", properties, "add-controller")...)
 		if err != nil && tried && strings.Contains(err.Error(), "DuplicateVoter") {
 			return nil
@@ -102,10 +104,10 @@ func (p *proof) handover(ctx context.Context) error {
 	if err := p.controller.start(); err != nil {
 		return err
 	}
-	server := p.ours.nodes[0].external
+	server := p.ours.Node(0).External
 	var directory string
 	if !p.check("it follows our quorum as an observer, and our controller registers it", func() (string, error) {
-		err := waitFor(ctx, time.Minute, func(ctx context.Context) error {
+		err := nodes.WaitFor(ctx, time.Minute, func(ctx context.Context) error {
 			q, err := p.quorum(ctx)
 			if err != nil {
 				return err
@@ -125,11 +127,11 @@ func (p *proof) handover(ctx context.Context) error {
 		if err := p.addController(ctx, p.controller.properties(), "--bootstrap-server", server); err != nil {
 			return "", err
 		}
-		if err := p.votersAre(ctx, firstVoter, firstVoter+1, firstVoter+2, kafkaControllerID); err != nil {
+		if err := p.votersAre(ctx, append(slices.Clone(ourVoters), kafkaControllerID)...); err != nil {
 			return "", err
 		}
-		for i := range int32(voters) {
-			if err := p.removeVoter(ctx, firstVoter+i, directoryOf(firstVoter+i).String()); err != nil {
+		for _, id := range ourVoters {
+			if err := p.removeVoter(ctx, id, nodes.Directory(id).String()); err != nil {
 				return "", err
 			}
 		}
@@ -139,23 +141,23 @@ func (p *proof) handover(ctx context.Context) error {
 	}
 	p.check("under Apache Kafka's controller our nodes serve, and our leader changes the ISR", func() (string, error) { return p.underKafka(ctx) })
 	if !p.check("kafka-metadata-quorum adds our voters again, and takes it out", func() (string, error) {
-		for i := range int32(voters) {
-			if err := p.addVoter(ctx, firstVoter+i, "--bootstrap-server", server); err != nil {
+		for _, id := range ourVoters {
+			if err := p.addVoter(ctx, id, "--bootstrap-server", server); err != nil {
 				return "", err
 			}
 		}
 		if err := p.removeVoter(ctx, kafkaControllerID, directory); err != nil {
 			return "", err
 		}
-		return "", errors.Join(p.votersAre(ctx, firstVoter, firstVoter+1, firstVoter+2), p.leaderIs(ctx, false))
+		return "", errors.Join(p.votersAre(ctx, ourVoters...), p.leaderIs(ctx, false))
 	}) {
 		return errors.New("our voters do not lead again")
 	}
 	p.check("our controller goes on from there", func() (string, error) {
-		if err := createTopic(ctx, p.ours.client, "after-kafka", nil, []int32{1, 0, kafkaID}); err != nil {
+		if err := createTopic(ctx, p.client, "after-kafka", nil, []int32{1, 0, kafkaID}); err != nil {
 			return "", err
 		}
-		return "", waitFor(ctx, time.Minute, func(ctx context.Context) error {
+		return "", nodes.WaitFor(ctx, time.Minute, func(ctx context.Context) error {
 			return p.inSync(ctx, "after-kafka", 0, 1, 0, 1, kafkaID)
 		})
 	})
@@ -166,7 +168,7 @@ func (p *proof) handover(ctx context.Context) error {
 
 // leaderIs waits until Kafka's controller leads the quorum, or one of our voters.
 func (p *proof) leaderIs(ctx context.Context, kafkas bool) error {
-	return waitFor(ctx, 30*time.Second, func(ctx context.Context) error {
+	return nodes.WaitFor(ctx, 30*time.Second, func(ctx context.Context) error {
 		q, err := p.quorum(ctx)
 		if err == nil && (q.leader < 0 || kafkas != (q.leader == kafkaControllerID)) {
 			err = fmt.Errorf("the leader is %d", q.leader)
@@ -177,21 +179,21 @@ func (p *proof) leaderIs(ctx context.Context, kafkas bool) error {
 
 // underKafka kills one of our data nodes while Kafka's controller leads the quorum, and starts it again.
 func (p *proof) underKafka(ctx context.Context) (string, error) {
-	if err := createTopic(ctx, p.ours.client, "under-kafka", nil, []int32{0, 1, kafkaID}); err != nil {
+	if err := createTopic(ctx, p.client, "under-kafka", nil, []int32{0, 1, kafkaID}); err != nil {
 		return "", err
 	}
 	want := func(isr ...int32) error {
-		return waitFor(ctx, time.Minute, func(ctx context.Context) error { return p.inSync(ctx, "under-kafka", 0, 0, isr...) })
+		return nodes.WaitFor(ctx, time.Minute, func(ctx context.Context) error { return p.inSync(ctx, "under-kafka", 0, 0, isr...) })
 	}
 	if err := want(0, 1, kafkaID); err != nil {
 		return "", err
 	}
-	n := p.ours.nodes[1]
-	n.kill()
+	n := p.ours.Node(1)
+	n.Crash()
 	if err := want(0, kafkaID); err != nil {
 		return "", err
 	}
-	if err := p.ours.start(n); err != nil {
+	if err := n.Start(); err != nil {
 		return "", err
 	}
 	return "a topic is made, node 1 is killed, fenced, started, and in the ISR again", want(0, 1, kafkaID)
@@ -202,10 +204,10 @@ func (p *proof) sameMetadata(ctx context.Context) error {
 	if err := errors.Join(p.broker.stop(), p.controller.stop()); err != nil {
 		return err
 	}
-	p.ours.shutDown()
+	p.ours.Stop()
 	dirs := []string{p.controller.data(), p.broker.data()}
-	for _, n := range p.ours.nodes {
-		dirs = append(dirs, n.data())
+	for _, n := range p.ours.All() {
+		dirs = append(dirs, n.DataDir())
 	}
 	p.check("all metadata logs hold the same state", func() (string, error) {
 		shortest, end := "", int64(-1)

@@ -4,16 +4,20 @@ package nodes
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
+	"syscall"
 	"time"
 
 	"github.com/highwater-io/highwater/internal/procs"
+	"github.com/highwater-io/highwater/internal/scrape"
+	"github.com/highwater-io/highwater/internal/testscale"
 	"github.com/highwater-io/highwater/pkg/ident"
 )
 
@@ -67,15 +71,15 @@ type Cluster struct {
 	Dir string
 	// Voters and all other nodes.
 	Voters, Data []*Node
-
-	addresses *Addresses
+	// Addresses are the nodes', and those of whoever else joins them.
+	*Addresses
 }
 
-// New prepares a cluster with so many voters, of which none runs. Their ids are 1, 2 and so on.
-func New(bin, dir string, voters int) (*Cluster, error) {
-	c := &Cluster{Bin: bin, Dir: dir, addresses: NewAddresses()}
-	for i := range voters {
-		n, err := c.add(int32(i+1), true)
+// New prepares a cluster with voters of these ids, of which none runs.
+func New(bin, dir string, voters ...int32) (*Cluster, error) {
+	c := &Cluster{Bin: bin, Dir: dir, Addresses: NewAddresses()}
+	for _, id := range voters {
+		n, err := c.add(id, true)
 		if err != nil {
 			return nil, err
 		}
@@ -97,7 +101,7 @@ func (c *Cluster) add(id int32, voter bool) (*Node, error) {
 	n := &Node{ID: id, Voter: voter, cluster: c, dir: filepath.Join(c.Dir, fmt.Sprintf("node-%d", id))}
 	for _, address := range []*string{&n.Controller, &n.Internal, &n.External, &n.HTTP} {
 		var err error
-		if *address, err = c.addresses.Free(); err != nil {
+		if *address, err = c.Free(); err != nil {
 			return nil, err
 		}
 	}
@@ -124,8 +128,13 @@ func (c *Cluster) Configure(more string) error {
 func (c *Cluster) config() string { return filepath.Join(c.Dir, "node.yaml") }
 
 // StartVoters starts all voters.
-func (c *Cluster) StartVoters() error {
-	for _, n := range c.Voters {
+func (c *Cluster) StartVoters() error { return start(c.Voters) }
+
+// StartData starts all data nodes.
+func (c *Cluster) StartData() error { return start(c.Data) }
+
+func start(nodes []*Node) error {
+	for _, n := range nodes {
 		if err := n.Start(); err != nil {
 			return err
 		}
@@ -133,10 +142,40 @@ func (c *Cluster) StartVoters() error {
 	return nil
 }
 
+// All are the data nodes and then the voters: in the order in which they stop, for a data node needs a controller for
+// that.
+func (c *Cluster) All() []*Node { return slices.Concat(c.Data, c.Voters) }
+
+// Node is the one with an id, nil when there is none.
+func (c *Cluster) Node(id int32) *Node {
+	for _, n := range c.All() {
+		if n.ID == id {
+			return n
+		}
+	}
+	return nil
+}
+
+// Controllers are the voters' addresses, as Kafka's controller.quorum.bootstrap.servers takes them.
+func (c *Cluster) Controllers() string {
+	var all []string
+	for _, n := range c.Voters {
+		all = append(all, n.Controller)
+	}
+	return strings.Join(all, ",")
+}
+
 // Stop stops every node that runs, the data nodes first, and waits for them.
 func (c *Cluster) Stop() {
-	for _, n := range append(append([]*Node{}, c.Data...), c.Voters...) {
+	for _, n := range c.All() {
 		n.End()
+	}
+}
+
+// Crash ends every node that runs as kill -9 does.
+func (c *Cluster) Crash() {
+	for _, n := range c.All() {
+		n.Crash()
 	}
 }
 
@@ -167,9 +206,33 @@ func (n *Node) Start() error {
 // End stops the node's process and waits for it; nothing happens when none runs.
 func (n *Node) End() {
 	if n.Process != nil {
-		n.Stop(30 * time.Second)
+		n.Stop(testscale.Duration(30 * time.Second))
 		n.Process = nil
 	}
+}
+
+// Crash ends the node's process as kill -9 does, also a paused one, and waits until it is gone.
+func (n *Node) Crash() {
+	if n.Process != nil {
+		n.Kill()
+		<-n.Done()
+		n.Process = nil
+	}
+}
+
+// Pause stops the node's process where it is.
+func (n *Node) Pause() { n.Signal(syscall.SIGSTOP) }
+
+// Resume lets a paused one go on.
+func (n *Node) Resume() {
+	if n.Process != nil { // it may have been killed meanwhile
+		n.Signal(syscall.SIGCONT)
+	}
+}
+
+// Metric reads one of the node's metrics (scrape.Value).
+func (n *Node) Metric(ctx context.Context, name string) (float64, error) {
+	return scrape.Value(ctx, n.HTTP, name)
 }
 
 // DataDir is the node's data directory, in which its metadata log lies too.
@@ -181,19 +244,37 @@ func (n *Node) MetadataDir() string { return filepath.Join(n.DataDir(), ident.Me
 // Log is the file with the output of all the node's processes.
 func (n *Node) Log() string { return filepath.Join(n.dir, "log") }
 
-// Eventually calls check until it gives no error, and gives up after a while or when ctx ends.
+// Eventually is WaitFor for what is waited for to be measured: it looks every 10 ms, and its error says what was missing.
 func Eventually(ctx context.Context, what string, within time.Duration, check func(context.Context) error) error {
+	if err := wait(ctx, within, 10*time.Millisecond, check); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
+
+// WaitFor calls check until it gives no error, and gives up with the last one of them after a while, which
+// HIGHWATER_TEST_SCALE stretches, or when ctx ends.
+func WaitFor(ctx context.Context, within time.Duration, check func(context.Context) error) error {
+	return wait(ctx, within, 50*time.Millisecond, check)
+}
+
+func wait(ctx context.Context, within, every time.Duration, check func(context.Context) error) error {
+	within = testscale.Duration(within)
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
+	var last error
 	for {
 		err := check(ctx)
 		if err == nil {
 			return nil
 		}
+		if last == nil || ctx.Err() == nil { // the end of ctx says nothing about what is missing
+			last = err
+		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%s: not within %v: %w", what, within, errors.Join(err, context.Cause(ctx)))
-		case <-time.After(10 * time.Millisecond):
+			return fmt.Errorf("not within %v: %w", within, last)
+		case <-time.After(every):
 		}
 	}
 }

@@ -60,24 +60,8 @@ func (n *Node) describeQuorum(ctx context.Context) (Quorum, error) {
 	defer conn.Close()
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	req := kmsg.NewPtrDescribeQuorumRequest()
-	topic := kmsg.NewDescribeQuorumRequestTopic()
-	topic.Topic = ident.MetadataTopic
-	topic.Partitions = append(topic.Partitions, kmsg.NewDescribeQuorumRequestTopicPartition())
-	req.Topics = append(req.Topics, topic)
-	answer, err := conn.Request(ctx, req)
+	_, p, err := DescribeQuorum(ctx, conn)
 	if err != nil {
-		return Quorum{}, err
-	}
-	resp := answer.(*kmsg.DescribeQuorumResponse)
-	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
-		return Quorum{}, err
-	}
-	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
-		return Quorum{}, errors.New("the answer is not about the metadata partition")
-	}
-	p := &resp.Topics[0].Partitions[0]
-	if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
 		return Quorum{}, err
 	}
 	q := Quorum{Leader: n, Epoch: p.LeaderEpoch, HighWatermark: p.HighWatermark, Ends: map[int32]int64{}}
@@ -88,6 +72,27 @@ func (n *Node) describeQuorum(ctx context.Context) (Quorum, error) {
 		return Quorum{}, fmt.Errorf("leader %d, high watermark %d", p.LeaderID, p.HighWatermark)
 	}
 	return q, nil
+}
+
+// DescribeQuorum asks for the state of the metadata quorum and returns the answer and its only partition.
+func DescribeQuorum(ctx context.Context, of kmsg.Requestor) (*kmsg.DescribeQuorumResponse, *kmsg.DescribeQuorumResponseTopicPartition, error) {
+	req := kmsg.NewPtrDescribeQuorumRequest()
+	topic := kmsg.NewDescribeQuorumRequestTopic()
+	topic.Topic = ident.MetadataTopic
+	topic.Partitions = append(topic.Partitions, kmsg.NewDescribeQuorumRequestTopicPartition())
+	req.Topics = append(req.Topics, topic)
+	resp, err := req.RequestWith(ctx, of)
+	if err == nil {
+		err = kerr.ErrorForCode(resp.ErrorCode)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
+		return nil, nil, errors.New("the answer is not about the metadata partition")
+	}
+	p := &resp.Topics[0].Partitions[0]
+	return resp, p, kerr.ErrorForCode(p.ErrorCode)
 }
 
 // AwaitQuorum waits until a leader has committed something of its epoch.

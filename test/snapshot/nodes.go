@@ -7,14 +7,13 @@ import (
 	"slices"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/highwater-io/highwater/internal/localkube"
 	"github.com/highwater-io/highwater/test/devcluster"
+	"github.com/highwater-io/highwater/test/nodes"
 )
 
 // The node's metrics that are asked for.
@@ -60,24 +59,8 @@ func (p *proof) ask(ctx context.Context, voter string) (quorumState, error) {
 		return quorumState{}, err
 	}
 	defer cl.Close()
-	req := kmsg.NewPtrDescribeQuorumRequest()
-	topic, partition := kmsg.NewDescribeQuorumRequestTopic(), kmsg.NewDescribeQuorumRequestTopicPartition()
-	topic.Topic = "__cluster_metadata"
-	topic.Partitions = append(topic.Partitions, partition)
-	req.Topics = append(req.Topics, topic)
-	answer, err := cl.SeedBrokers()[0].Request(ctx, req)
+	_, d, err := nodes.DescribeQuorum(ctx, cl.SeedBrokers()[0])
 	if err != nil {
-		return quorumState{}, err
-	}
-	resp := answer.(*kmsg.DescribeQuorumResponse)
-	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
-		return quorumState{}, err
-	}
-	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
-		return quorumState{}, errors.New("the answer is not about the metadata partition")
-	}
-	d := &resp.Topics[0].Partitions[0]
-	if err := kerr.ErrorForCode(d.ErrorCode); err != nil {
 		return quorumState{}, err
 	}
 	q := quorumState{d.LeaderID, d.LeaderEpoch, d.HighWatermark, map[int32]int64{}}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/highwater-io/highwater/internal/testscale"
 	"github.com/highwater-io/highwater/test/devcluster"
+	"github.com/highwater-io/highwater/test/kafkajars"
 )
 
 func main() {
@@ -39,14 +40,10 @@ func main() {
 	p.Main()
 }
 
-// exitNotRun is what the scripts of hack/kafka exit with where Java or the jars are missing.
-const exitNotRun = 3
-
 func findDecoder(ctx context.Context) error {
-	err := script(ctx, "hack/kafka/fetch.sh")
-	var exit *exec.ExitError
-	if errors.As(err, &exit) && exit.ExitCode() == exitNotRun {
-		return fmt.Errorf("%w: Apache Kafka's decoder, see above", devcluster.ErrNotRun)
+	err := kafkajars.Fetch(ctx)
+	if errors.Is(err, kafkajars.ErrMissing) {
+		return fmt.Errorf("%w: %w", devcluster.ErrNotRun, err)
 	}
 	return err
 }
