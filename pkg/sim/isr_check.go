@@ -98,7 +98,8 @@ func (c *isrChecker) stepped(n *isrNode) {
 		c.latestOffset(n)
 	}
 	l.hw = hw
-	if int(hw) > len(l.entries) {
+	// A log that failed may have stopped in the middle of a change; nobody is served from it, nothing of it is written down.
+	if l.role != replication.Failed && int(hw) > len(l.entries) {
 		c.s.fail("node %d: high watermark %d beyond the end %d", n.id, hw, len(l.entries))
 	}
 	c.compare(n, l, min(int(hw), len(l.entries)))
@@ -215,7 +216,8 @@ func (c *isrChecker) elected(n *isrNode, l *isrLog) {
 
 // commit takes what a leader's high watermark has passed as the truth.
 func (c *isrChecker) commit(n *isrNode, l *isrLog, hw ident.Offset) {
-	if int(hw) > len(l.entries) {
+	// A log that failed may have stopped in the middle of a change; nobody is served from it, nothing of it is written down.
+	if l.role != replication.Failed && int(hw) > len(l.entries) {
 		return // said by stepped
 	}
 	for len(c.truth) < int(hw) {
