@@ -20,6 +20,7 @@ import (
 //     the end of that time, the delete horizon, is noted in its batch (KIP-534). A later run removes it, and only when
 //     it lies in what was clean before: then what it deletes is durably gone, whatever crashes there were.
 //   - the offsets, without records, of the last batch of a producer that is known, so that its sequence numbers survive;
+//   - the offsets of the first batch of each leader epoch, so that a follower that copies the log knows where it began.
 //   - the offsets of the last batch of each segment: so a segment that lost its end in a crash is noticed, and a follower
 //     that copies the log reaches its end.
 //
@@ -183,7 +184,11 @@ func (l *Log) BeginClean(nowMs int64, upTo ident.Offset, options CleanOptions) (
 	c := &Clean{
 		log: l, fsys: l.fsys, dir: l.dir, settings: l.cfg.Settings, options: options, nowMs: nowMs,
 		segments: l.segments[:n:n], truncations: l.truncations, written: map[int64][]producerEnd{}, producers: map[int64]producerEnd{},
-		Stats: CleanStats{From: dirtyFrom, To: l.segments[n-1].next},
+		epochStarts: map[ident.Offset]bool{},
+		Stats:       CleanStats{From: dirtyFrom, To: l.segments[n-1].next},
+	}
+	for _, e := range l.epochs.Entries() {
+		c.epochStarts[e.Start] = true
 	}
 	for id, p := range l.producers.byID {
 		for _, b := range p.batches[:p.n] {

@@ -17,7 +17,7 @@ import (
 func TestSmallSegmentsBecomeOne(t *testing.T) {
 	l, m := newLog(t, Config{Settings: cleanSettings(0)})
 	for i := range 30 {
-		put(t, l, batch.NewBuilder(0, -1, 1000).Append(fmt.Appendf(nil, "k%d", i%3), fmt.Appendf(nil, "%d %s", i, strings.Repeat("x", 300))))
+		put(t, l, batch.NewBuilder(0, -1, 1000).Append(fmt.Appendf(nil, "k%d", i%3), fmt.Appendf(nil, "%d %s", i, strings.Repeat("x", 280))))
 	}
 	mustRoll(t, l)
 	c := compact(t, l, 2000)

@@ -29,6 +29,10 @@ type Clean struct {
 	written   map[int64][]producerEnd
 	producers map[int64]producerEnd
 	unsure    map[int64]bool
+	// epochStarts are where leader epochs begin: the first batch of each stays, at least without records. A follower knows
+	// an epoch by the batches that it gets: if it took a later one for the first, what another replica has there of the
+	// epoch before, and nobody committed, would pass for the same log.
+	epochStarts map[ident.Offset]bool
 
 	rewriter batch.Rewriter
 	groups   []*cleanedGroup
@@ -301,7 +305,7 @@ func (c *Clean) filter(raw []byte, h batch.Header, lastOfGroup bool) ([]byte, er
 	keyless := int64(0)
 	res, err := c.rewriter.Rewrite(raw, h, batch.Filter{
 		DeleteHorizonMs: c.nowMs + min(c.settings.Compaction.DeleteRetentionMs, math.MaxInt64-c.nowMs),
-		KeepEmpty:       lastOfGroup || isLast,
+		KeepEmpty:       lastOfGroup || isLast || c.epochStarts[h.BaseOffset],
 		Keep: func(r *batch.RecordView) bool {
 			if r.Key == nil {
 				keyless++
