@@ -20,7 +20,8 @@ type Config struct {
 	Bootstrap VoterSet
 
 	// ElectionTimeout bounds one round of an election: each is drawn from [T, 2T), so that two candidates
-	// seldom meet twice. It is also the longest wait after EndQuorumEpoch.
+	// seldom meet twice. It is also the longest wait after EndQuorumEpoch. Elections in a row that bring no leader
+	// last longer, up to eight times.
 	ElectionTimeout time.Duration
 	// FetchTimeout is how long a voter goes on without an answer of its leader before it asks whether it
 	// should stand: drawn from [T, 1.5T).

@@ -194,6 +194,7 @@ func (n *Node) onFetchResponse(r Response) {
 // heardLeader notes that the leader answered, and lives.
 func (n *Node) heardLeader() {
 	n.fetchedFromLeader, n.leaderResigned = true, false
+	n.leaderless = 0
 	n.fetchDeadline = n.now.Add(n.fetchTimeout())
 	n.fetch.askOther = false
 	if n.fetch.to.other {

@@ -144,7 +144,7 @@ func (n *Node) advanceHighWatermark() {
 	before := n.highWatermark
 	n.raiseHighWatermark(held)
 	if !n.lead.begun && held > n.lead.epochStart {
-		n.lead.begun = true
+		n.lead.begun, n.leaderless = true, 0
 		n.out.Leading = &EpochStart{Epoch: n.vote.Epoch, Start: n.lead.epochStart}
 	}
 	if n.highWatermark != before {

@@ -25,8 +25,10 @@ type Node struct {
 
 	// electionDeadline is for Unattached, Prospective, Candidate and Resigned.
 	electionDeadline ident.Instant
-	calls            []call
-	successors       []ReplicaKey
+	// leaderless is how many epochs came since this node last had a leader that it could fetch from, or led.
+	leaderless int
+	calls      []call
+	successors []ReplicaKey
 
 	// For Follower.
 	fetchDeadline     ident.Instant
@@ -361,9 +363,15 @@ func (n *Node) jitter(base, spread time.Duration) time.Duration {
 	return base + time.Duration(n.rng.Int64N(int64(spread)+1))
 }
 
+// electionTimeout doubles with each election in a row that brought no leader, after the first two: voters, candidate and
+// leader save their votes within it, one after the other, and where that takes longer than a round may last nobody would
+// ever lead.
 func (n *Node) electionTimeout() time.Duration {
-	return n.jitter(n.cfg.ElectionTimeout, n.cfg.ElectionTimeout)
+	return n.jitter(n.cfg.ElectionTimeout, n.cfg.ElectionTimeout) << min(max(0, n.leaderless-2), maxElectionDoublings)
 }
+
+// maxElectionDoublings bounds the time that it takes to stand again when the reason has gone.
+const maxElectionDoublings = 3
 
 func (n *Node) fetchTimeout() time.Duration {
 	return n.jitter(n.cfg.FetchTimeout, n.cfg.FetchTimeout/2)

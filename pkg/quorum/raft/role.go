@@ -46,6 +46,9 @@ func (n *Node) transition(role Role, v VoteState) {
 	if v.Leader != n.vote.Leader || v.Epoch != n.vote.Epoch {
 		n.leaderEndpoints, n.fetch.detour = nil, nil
 	}
+	if v.Epoch > n.vote.Epoch {
+		n.leaderless++
+	}
 	n.role = role
 	if v != n.vote {
 		n.vote = v
