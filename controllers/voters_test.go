@@ -165,6 +165,27 @@ var _ = Describe("The voters of a ReplicaSet", func() {
 		f.eventuallyVoters(ctx, 1000, 1001, 1002)
 	})
 
+	It("are not let go of while the quorum's leader counts on them, though their coming is not committed", func(ctx SpecContext) {
+		f.start(ctx, func(rs *hwv1alpha1.ReplicaSet) {
+			rs.Spec.Quorum.Voters, rs.Spec.Storage.Retention = 1, ptr(hwv1alpha1.VolumesDelete)
+		})
+		rs := f.voters(ctx, 3)
+		f.eventuallyPods(ctx, specs.Nodes(rs))
+		f.ready(ctx)
+		first, second := f.follower(ctx, 1000, 0), f.follower(ctx, 1001, 0)
+		f.cluster.AppendVoters(first, second)
+		f.voters(ctx, 1)
+		f.eventuallyGone(ctx, "logs-1002")
+		Consistently(func() *metav1.Time { return ptr(f.pods(ctx)["logs-1001"]).DeletionTimestamp }).
+			WithTimeout(1500*time.Millisecond).Should(BeNil(), "without it the appended voter set has no majority")
+		Expect(f.pods(ctx)).To(HaveKey("logs-1001"))
+		Expect(f.claim(ctx, 1001).DeletionTimestamp).To(BeNil())
+
+		f.cluster.SetVoters(first, second)
+		f.eventuallyVoters(ctx, 1000)
+		f.eventuallyGone(ctx, "logs-1001")
+	})
+
 	It("take their volumes along under Delete", func(ctx SpecContext) {
 		f.start(ctx, func(rs *hwv1alpha1.ReplicaSet) { rs.Spec.Storage.Retention = ptr(hwv1alpha1.VolumesDelete) })
 		before := directoryOf(f.claim(ctx, 1002))

@@ -147,6 +147,13 @@ func (c *Cluster) SetVoters(voters ...cluster.ReplicaState) {
 	c.tell(nil, false)
 }
 
+// AppendVoters is the voter set that the quorum's leader has appended, and not committed yet.
+func (c *Cluster) AppendVoters(voters ...cluster.ReplicaState) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.quorum.Voters = slices.Clone(voters)
+}
+
 // SetObservers is what the quorum's leader says of those who follow without a vote.
 func (c *Cluster) SetObservers(observers ...cluster.ReplicaState) {
 	c.mu.Lock()

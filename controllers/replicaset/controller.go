@@ -188,7 +188,19 @@ func (r *Reconciler) keepInBeing(ctx context.Context, rs *hwv1alpha1.ReplicaSet)
 			return f, 0, err
 		}
 	}
-	if err := r.retireVoters(ctx, f); err != nil {
+	if connected {
+		waits, err := r.retireVoters(ctx, f, connection.Admin())
+		if err != nil {
+			return f, 0, err
+		}
+		if waits.reason != "" {
+			again = voterQuestion
+			if f.voters.reason == "" {
+				f.voters = waits
+			}
+		}
+	}
+	if err := r.releaseLostVoters(ctx, f); err != nil {
 		return f, 0, err
 	}
 	partitions, err := indexes.PartitionsOf(ctx, r.Client, client.ObjectKeyFromObject(rs))

@@ -106,43 +106,74 @@ func (r *Reconciler) deleteLivingPod(ctx context.Context, rs *hwv1alpha1.Replica
 	return describe(client.IgnoreNotFound(r.Client.Delete(ctx, v.pod, client.Preconditions{UID: &v.pod.UID})), "delete", v.pod)
 }
 
-// retireVoters lets go of dedicated voters that the committed voter set has no more: the pod, and by the retention the
-// volume. A volume that is kept is taken up again when the spec wants the voter back: it has forgotten nothing.
-func (r *Reconciler) retireVoters(ctx context.Context, f facts) error {
-	if f.state.Reach != cluster.Following || f.state.Image == nil || len(f.state.Voters) == 0 {
-		return nil
+// retireVoters lets go of dedicated voters that the voter set has no more: the pod, and by the retention the volume. A
+// volume that is kept is taken up again when the spec wants the voter back: it has forgotten nothing. The committed set
+// does not tell of a voter whose coming was appended and not committed, which may need that very voter: so the quorum's
+// leader must not count on it either. What it returns says what that waits for.
+func (r *Reconciler) retireVoters(ctx context.Context, f facts, admin cluster.Admin) (waits voterStep, err error) {
+	pods, claims := retired(f)
+	if len(pods) == 0 && len(claims) == 0 {
+		return voterStep{}, nil
 	}
-	goesOn := map[int32]bool{}
-	for _, node := range f.nodes {
-		goesOn[node.ID] = true
+	quorum, err := admin.Quorum(ctx)
+	if err != nil {
+		return voterStep{reason: hwv1alpha1.ReasonVotersChanging, message: fmt.Sprintf("the quorum's leader was not heard: %v", err)}, nil
 	}
-	for _, id := range sortedIDs(f.found.pods) {
-		pod := f.found.pods[id]
-		if goesOn[id] || specs.RoleOf(f.rs, id) != hwv1alpha1.RoleVoter || !pod.DeletionTimestamp.IsZero() {
+	countedOn := func(id int32) bool {
+		return slices.ContainsFunc(quorum.Voters, func(v cluster.ReplicaState) bool { return v.ID == ident.NodeID(id) })
+	}
+	for _, id := range pods {
+		if countedOn(id) {
+			waits = voterStep{reason: hwv1alpha1.ReasonVotersChanging, message: fmt.Sprintf("voter %d is on its way into the quorum, and leaves it then", id)}
 			continue
 		}
-		v := verdict{pod, fmt.Sprintf("the spec wants voter %d no more, and the quorum has the voters %s", id, voterIDs(f.state.Voters)), hwv1alpha1.EventNodeRetired}
+		v := verdict{f.found.pods[id], fmt.Sprintf("the spec wants voter %d no more, and the quorum has the voters %s", id, voterIDs(f.state.Voters)), hwv1alpha1.EventNodeRetired}
 		if err := r.deleteLivingPod(ctx, f.rs, v); err != nil {
-			return err
+			return waits, err
+		}
+	}
+	for _, id := range claims {
+		if countedOn(id) {
+			continue
+		}
+		c := f.found.claims[id]
+		uid := c.UID
+		if err := client.IgnoreNotFound(r.Client.Delete(ctx, c.PersistentVolumeClaim, client.Preconditions{UID: &uid})); err != nil {
+			return waits, describe(err, "delete", c.PersistentVolumeClaim)
+		}
+	}
+	return waits, nil
+}
+
+// retired are the ids of the pods and claims of dedicated voters that neither the spec nor the committed voter set has.
+func retired(f facts) (pods, claims []int32) {
+	if f.state.Reach != cluster.Following || f.state.Image == nil || len(f.state.Voters) == 0 {
+		return nil, nil
+	}
+	goesOn := func(id int32) bool {
+		return specs.RoleOf(f.rs, id) != hwv1alpha1.RoleVoter || slices.ContainsFunc(f.nodes, func(n specs.Node) bool { return n.ID == id })
+	}
+	for _, id := range sortedIDs(f.found.pods) {
+		if !goesOn(id) && f.found.pods[id].DeletionTimestamp.IsZero() {
+			pods = append(pods, id)
 		}
 	}
 	for _, id := range sortedIDs(f.found.claims) {
 		c := f.found.claims[id]
-		if goesOn[id] || specs.RoleOf(f.rs, id) != hwv1alpha1.RoleVoter || !c.DeletionTimestamp.IsZero() || f.found.pods[id] != nil || !specs.IsOwner(f.rs, c.PersistentVolumeClaim) {
-			continue // under Retain a claim has no owner, and stays
-		}
-		uid := c.UID
-		if err := client.IgnoreNotFound(r.Client.Delete(ctx, c.PersistentVolumeClaim, client.Preconditions{UID: &uid})); err != nil {
-			return describe(err, "delete", c.PersistentVolumeClaim)
+		if !goesOn(id) && c.DeletionTimestamp.IsZero() && f.found.pods[id] == nil && specs.IsOwner(f.rs, c.PersistentVolumeClaim) {
+			claims = append(claims, id) // under Retain a claim has no owner, and stays
 		}
 	}
-	return r.releaseLostVoters(ctx, f)
+	return pods, claims
 }
 
 // releaseLostVoters deletes the pod of a voter whose volume is given up: one that stopped for its empty volume and keeps
 // the claim from going that somebody has deleted, and one that was made for a volume which was replaced. Neither does
 // anything for the quorum any more, whose rest must be able to go on.
 func (r *Reconciler) releaseLostVoters(ctx context.Context, f facts) error {
+	if f.state.Reach != cluster.Following || f.state.Image == nil {
+		return nil
+	}
 	for _, node := range f.nodes {
 		pod, c := f.found.pods[node.ID], f.found.claims[node.ID]
 		if node.Role != hwv1alpha1.RoleVoter || pod == nil || !pod.DeletionTimestamp.IsZero() || c.PersistentVolumeClaim == nil || len(f.state.Voters) < 2 {

@@ -11,7 +11,7 @@ import (
 	"github.com/highwater-io/highwater/pkg/ident"
 )
 
-// caughtUpLag is how long ago a voter may last have had all of the log and be counted on. A fetch comes twice a second.
+// healthyLag is how long ago a voter may last have had all of the log and be counted on. A fetch comes twice a second.
 const healthyLag = 5 * time.Second
 
 // candidate is a node that the spec wants to vote.
