@@ -51,6 +51,9 @@ func (n *quorumNode) publish() {
 			break
 		}
 		raw, _, err := n.q.ReadCommitted(nil, n.loader.NextOffset(), 1<<20)
+		if len(raw) == 0 && err == nil {
+			err = fmt.Errorf("there is nothing at %d, the log ends at %d, the high watermark is %d", n.loader.NextOffset(), n.q.EndOffset(), n.q.HighWatermark())
+		}
 		for b, err2 := range metadata.ReadBatches(raw) {
 			if err == nil {
 				err = err2
