@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -29,7 +30,7 @@ func (r *Reconciler) settleVoters(ctx context.Context, f facts, admin cluster.Ad
 	}
 	quorum, err := admin.Quorum(ctx)
 	if err != nil {
-		return voterStep{reason: hwv1alpha1.ReasonVotersChanging, message: fmt.Sprintf("the quorum's leader was not heard: %v", err)}
+		return voterStep{reason: hwv1alpha1.ReasonVotersChanging, message: "the quorum's leader was not heard: " + lasting(err)}
 	}
 	step := nextVoterStep(wanted, f.state.Voters, quorum)
 	switch {
@@ -50,9 +51,16 @@ func (r *Reconciler) settleVoters(ctx context.Context, f facts, admin cluster.Ad
 		log.FromContext(ctx).Info("the voters of the metadata quorum were changed", "add", step.add, "remove", step.remove)
 		return step
 	}
-	step.message += "; the quorum's leader says: " + err.Error()
+	step.message += "; the quorum's leader says: " + lasting(err)
 	return step
 }
+
+// ownPort is the near end of a connection in an error of the net package.
+var ownPort = regexp.MustCompile(`(\[[0-9a-fA-F:.%\w]+\]|[0-9.]+):[0-9]+->`)
+
+// lasting is an error's text without what is another one at each attempt: a condition whose message has it would be
+// written, and bring the next attempt, for as long as the error lasts.
+func lasting(err error) string { return ownPort.ReplaceAllString(err.Error(), "") }
 
 // candidates are the nodes that the spec wants to vote. One whose claim is gone stays as it is in the quorum: the claim
 // may come back.
@@ -117,7 +125,7 @@ func (r *Reconciler) retireVoters(ctx context.Context, f facts, admin cluster.Ad
 	}
 	quorum, err := admin.Quorum(ctx)
 	if err != nil {
-		return voterStep{reason: hwv1alpha1.ReasonVotersChanging, message: fmt.Sprintf("the quorum's leader was not heard: %v", err)}, nil
+		return voterStep{reason: hwv1alpha1.ReasonVotersChanging, message: "the quorum's leader was not heard: " + lasting(err)}, nil
 	}
 	countedOn := func(id int32) bool {
 		return slices.ContainsFunc(quorum.Voters, func(v cluster.ReplicaState) bool { return v.ID == ident.NodeID(id) })

@@ -3,6 +3,7 @@ package replicaset
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -173,4 +174,16 @@ func TestVoterStepsKeepAMajorityAndEnd(t *testing.T) {
 			t.Fatalf("ends with %v, wanted %v: %+v", q.voters, wanted, end)
 		}
 	})
+}
+
+func TestAnErrorThatLastsIsTheSameTextAtEachAttempt(t *testing.T) {
+	for _, format := range []string{
+		"Fetch: read tcp 10.0.0.7:%d->10.0.0.9:9093: i/o timeout",
+		"the new voter 1001 does not answer: lookup logs-1001 on 10.96.0.10:53: read udp [fd00::7]:%d->[fd00::a]:53: i/o timeout",
+	} {
+		first, second := lasting(fmt.Errorf(format, 40001)), lasting(fmt.Errorf(format, 40002))
+		if first != second || !strings.Contains(first, "i/o timeout") || !strings.Contains(first, ":53") && !strings.Contains(first, ":9093") {
+			t.Errorf("%q, then %q", first, second)
+		}
+	}
 }
