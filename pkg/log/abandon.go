@@ -23,11 +23,13 @@ func (l *Log) BeginAbandon() *Abandoning {
 	return a
 }
 
-// Over says whether Wait has nothing to wait for.
+// Over says whether Wait has nothing to wait for. A flush that has not come to the disk by now fails, as with Wait: else
+// it could begin before Wait does.
 func (a *Abandoning) Over() bool {
 	if !a.syncs.mu.TryLock() {
 		return false
 	}
+	a.syncs.err = a.closed
 	a.syncs.mu.Unlock()
 	if a.chores == nil {
 		return true
