@@ -206,7 +206,7 @@ var _ = Describe("The voters of a ReplicaSet", func() {
 
 	It("stay while the rest would have no majority that is caught up", func(ctx SpecContext) {
 		f.start(ctx, nil)
-		f.cluster.SetVoters(f.follower(ctx, 1000, 0), f.follower(ctx, 1001, time.Hour), f.follower(ctx, 1002, 0))
+		f.cluster.SetVoters(f.follower(ctx, 1000, time.Hour), f.follower(ctx, 1001, 0), f.follower(ctx, 1002, 0))
 		f.voters(ctx, 1)
 		condition := f.eventuallySet(ctx, hwv1alpha1.ReplicaSetProgressing, metav1.ConditionTrue, hwv1alpha1.ReasonVoterChangeBlocked)
 		Expect(condition.Message).To(ContainSubstring("voter 1002 can't leave"))

@@ -32,7 +32,7 @@ type voterStep struct {
 
 // nextVoterStep decides on one change, from the committed voter set and what the quorum's leader says: a voter whose
 // volume was replaced goes first, since its id can't be there twice; then the missing ones come, each when it has caught
-// up; then the surplus ones go, the leader last. After each step a majority of the new set is caught up, or it is not
+// up; then the surplus ones go, those that are behind first and the leader last. After each step a majority of the new set is caught up, or it is not
 // made (the projection of cluster-api's control planes).
 func nextVoterStep(wanted []candidate, actual []cluster.Voter, quorum cluster.QuorumState) voterStep {
 	wants := func(v cluster.Voter) bool {
@@ -82,6 +82,11 @@ func nextVoterStep(wanted []candidate, actual []cluster.Voter, quorum cluster.Qu
 			return 1
 		case b.ID == quorum.Leader:
 			return -1
+		case caughtUp(quorum, a) != caughtUp(quorum, b):
+			if caughtUp(quorum, a) {
+				return 1
+			}
+			return -1 // a majority of fewer is then needed of those that are well
 		}
 		return int(b.ID - a.ID)
 	})

@@ -119,7 +119,8 @@ func TestVoterStepWaitsAndSaysForWhat(t *testing.T) {
 		"two of three are down": {wantVoters(1000, 1001, 1002, 1003), func(q *fakeQuorum, _ []candidate) {
 			q.follows[member(1001)], q.follows[member(1002)], q.follows[member(1003)] = -1, -1, 0
 		}, hwv1alpha1.ReasonVoterChangeBlocked},
-		"one of three is down, one goes":  {wantVoters(1000), func(q *fakeQuorum, _ []candidate) { q.follows[member(1001)] = time.Hour }, hwv1alpha1.ReasonVoterChangeBlocked},
+		"one of three is down, it goes":   {wantVoters(1000), func(q *fakeQuorum, _ []candidate) { q.follows[member(1001)] = time.Hour }, "-1001"},
+		"the one that stays is down":      {wantVoters(1000), func(q *fakeQuorum, _ []candidate) { q.follows[member(1000)] = time.Hour }, hwv1alpha1.ReasonVoterChangeBlocked},
 		"a newcomer first, then one goes": {wantVoters(1000, 1001, 1003), func(*fakeQuorum, []candidate) {}, hwv1alpha1.ReasonVoterCatchingUp},
 		"a volume was replaced":           {wantVoters(three...), func(_ *fakeQuorum, w []candidate) { w[1].DirectoryID = directory(7); w[1].formatted = false }, "-1001"},
 		"it was, and another one is down": {wantVoters(three...), func(q *fakeQuorum, w []candidate) {
@@ -185,5 +186,29 @@ func TestAnErrorThatLastsIsTheSameTextAtEachAttempt(t *testing.T) {
 		if first != second || !strings.Contains(first, "i/o timeout") || !strings.Contains(first, ":53") && !strings.Contains(first, ":9093") {
 			t.Errorf("%q, then %q", first, second)
 		}
+	}
+}
+
+func TestAVoterThatIsDownLeavesBeforeThoseThatTheMajorityNeeds(t *testing.T) {
+	var wanted []candidate
+	var actual []cluster.Voter
+	quorum := cluster.QuorumState{Leader: 1000}
+	for id := ident.NodeID(1000); id < 1005; id++ {
+		v, lag := member(id), time.Duration(0)
+		if id == 1001 || id == 1003 {
+			lag = time.Hour
+		}
+		actual = append(actual, v)
+		quorum.Voters = append(quorum.Voters, cluster.ReplicaState{Voter: v, LogEndOffset: 5, Lag: lag})
+		if id < 1003 {
+			wanted = append(wanted, candidate{Voter: v, formatted: true, listens: true})
+		}
+	}
+	for _, leaves := range []ident.NodeID{1003, 1004} {
+		step := nextVoterStep(wanted, actual, quorum)
+		if step.remove == nil || step.remove.ID != leaves {
+			t.Fatalf("%d is to leave next: %+v", leaves, step)
+		}
+		actual = without(actual, *step.remove)
 	}
 }
