@@ -197,9 +197,11 @@ func (r *Replica) outOfRange(now ident.Instant, ev FetchResponse, out *Effects) 
 	}
 }
 
-// truncate is also wanted when it removes no record: the epoch table is cut with it (KAFKA-10706).
+// truncate is also wanted when it removes no record: the epoch table is cut with it (KAFKA-10706). A log without
+// records below its high watermark loses none of them, also where it begins again further down: under a leader that
+// has not heard of all that was deleted.
 func (r *Replica) truncate(t Truncation, out *Effects) {
-	if t.To < r.hw {
+	if t.To < r.hw && r.hw > r.log.StartOffset() {
 		out.Facts = append(out.Facts, Fact{
 			Kind: TruncatedBelowHW, Replica: r.cfg.Self, LeaderEpoch: r.meta.LeaderEpoch, PartitionEpoch: r.meta.PartitionEpoch,
 			LagTime: -1, From: r.hw, To: t.To,

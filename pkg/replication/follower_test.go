@@ -163,6 +163,32 @@ func TestOutOfRange(t *testing.T) {
 	}
 }
 
+func TestRecordsCutOffBelowTheHighWatermarkAreTold(t *testing.T) {
+	for name, c := range map[string]struct {
+		start, end ident.Offset
+		told       bool
+	}{
+		"records below it":                      {5, 30, true},
+		"all below it was deleted":              {25, 30, false},
+		"an empty log that begins further down": {25, 25, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(Config{})
+			b.log.appendTo(3, c.end)
+			b.log.start = c.start
+			b.r = New(Config{Self: 1, HighWatermark: 25}, b.log, b.cluster)
+			b.follow(5, 20)
+			r := b.answer(t)
+			r.Code, r.LeaderLogStart, r.Diverging, r.HighWatermark = OffsetOutOfRange, 10, EpochEnd{4, 20}, -1
+			b.step(r)
+			told := slices.ContainsFunc(b.out.Facts, func(f Fact) bool { return f.Kind == TruncatedBelowHW && f.From == 25 })
+			if told != c.told || b.log.end > 20 {
+				t.Fatalf("log ends at %d, facts %+v", b.log.end, b.out.Facts)
+			}
+		})
+	}
+}
+
 func TestFencedFollowerWaitsForMetadataAndOthersBackOff(t *testing.T) {
 	b := newBench(Config{})
 	b.follow(5, 20)
