@@ -164,14 +164,25 @@ func (l *Log) openEmpty(rec *Recovery) error {
 	if err := s.create(); err != nil {
 		return err
 	}
-	l.segments = []*segment{s}
-	l.start, l.durable = l.cfg.StartOffset, l.cfg.StartOffset
-	l.epochs = &epoch.Table{}
-	l.flushed.Store(int64(l.start))
-	l.publish(true)
 	if err := s.file().Sync(); err != nil {
 		return err
 	}
+	l.segments = []*segment{s}
+	l.start, l.durable = l.cfg.StartOffset, l.cfg.StartOffset
+	l.epochs = &epoch.Table{}
+	if point := l.cfg.RecoveryPoint; point > l.start && !l.cfg.StopOnCorruption {
+		// Whoever empties a log lowers its recovery point first.
+		s.setDamage([]bad{{0, 0, l.start, point, fmt.Errorf("the log was flushed up to offset %d, and none of its segments is there", point)}})
+		rec.note("no segment is there, though offsets %d to %d were flushed", l.start, point)
+		if err := l.sealDamagedTail(); err != nil {
+			return err
+		}
+		if err := l.active().file().Sync(); err != nil {
+			return err
+		}
+	}
+	l.flushed.Store(int64(l.active().next))
+	l.publish(true)
 	// The file may tell of a log that was truncated away.
 	if _, err := l.fsys.Stat(filepath.Join(l.dir, EpochCheckpointFile)); err == nil {
 		rec.note("leader epochs without a log were removed")

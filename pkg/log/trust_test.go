@@ -64,6 +64,22 @@ func TestFlushedRecordsThatAreGoneAreDamage(t *testing.T) {
 	wantLost(t, "last file, again", again, segments[len(segments)-1], 40)
 }
 
+func TestLogOfWhichNoFileIsLeftIsDamage(t *testing.T) {
+	m, segments := filled(t)
+	for _, s := range segments {
+		if err := m.Remove("/data/t-0/" + fileName(s, logSuffix)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l, rec := mustOpen(t, m, flushedSmall())
+	wantLost(t, "all files", l, 0, 40)
+	if l.EndOffset() != 40 || !rec.Repaired() {
+		t.Errorf("it ends at %d, repairs %q", l.EndOffset(), rec.Repairs)
+	}
+	again, _ := mustOpen(t, m, flushedSmall())
+	wantLost(t, "all files, again", again, 0, 40)
+}
+
 func TestLogStartWithAFlippedDigitHidesNothing(t *testing.T) {
 	for _, clean := range []bool{false, true} {
 		for _, moved := range []ident.Offset{0, 12} {
