@@ -112,6 +112,27 @@ func TestFollowerThatHearsItsLeaderRefusesPreVotes(t *testing.T) {
 	}
 }
 
+// A voter whose log is behind the record that makes it one takes itself for an observer.
+func TestFollowerThatIsNoVoterYetLetsGoOfASilentLeader(t *testing.T) {
+	p := newPeer(t, config(1), logOf(1), raft.NoVote(), votersOf(2, 3, 4))
+	p.step(1, raft.Request{Token: 1, Msg: &raft.BeginQuorumEpochRequest{Voter: keyOf(1), Leader: 2, Epoch: 1}})
+	heard := ident.Instant(3)
+	p.answerAll(heard, func(raft.Send) raft.Message {
+		return &raft.FetchResponse{Current: raft.LeaderInfo{Leader: 2, Epoch: 1}, HighWatermark: 1}
+	})
+	if p.node.Role() != raft.Follower || p.ask(4, preVote(3, 1, 1, 1)).(*raft.VoteResponse).Granted {
+		t.Fatalf("%s, and a pre-vote is granted while the leader answers", p.node.Role())
+	}
+	silent := heard.Add(2 * raft.DefaultFetchTimeout)
+	for now := heard; now < silent; now = max(now+1, p.node.NextDeadline()) {
+		p.step(now, raft.Tick{})
+		p.take()
+	}
+	if !p.ask(silent, preVote(3, 1, 1, 1)).(*raft.VoteResponse).Granted {
+		t.Fatal("pre-vote refused for a leader that has not answered for two fetch time-outs")
+	}
+}
+
 func TestRestartedLeaderNeitherVotesNorLeadsInItsEpoch(t *testing.T) {
 	p := newPeer(t, config(1), logOf(1, 5), raft.VoteState{Epoch: 5, Leader: 1, Voted: keyOf(1)}, votersOf(1, 2, 3))
 	if p.node.Role() != raft.Resigned {

@@ -180,6 +180,9 @@ func (n *Node) poll() bool {
 				n.becomeProspective()
 				return true
 			}
+			// Its log may be behind the record that makes it a voter, and its vote be the one that is needed: it may not hold
+			// on to a leader that is gone.
+			n.fetchedFromLeader = false
 			n.fetchDeadline = n.now.Add(n.fetchTimeout())
 		}
 		n.maybeFetch()
