@@ -122,7 +122,7 @@ func (n *quorumNode) boot() {
 		Raft: raft.Config{
 			Self: n.key(), ClusterID: "sim", Seed: s.opts.Seed + uint64(n.life)<<32, FetchMaxBytes: s.plan.fetchMaxBytes,
 			ElectionTimeout: s.electionTimeout(), Mutant: s.opts.Mutant, SnapshotChunkBytes: s.plan.snapshotChunk,
-			Endpoints: n.endpoints(), VoterLagMax: s.plan.voterLagMax,
+			Endpoints: n.endpoints(), Bootstrap: n.configured(), VoterLagMax: s.plan.voterLagMax,
 		},
 		WallMillis: n.wallMillis,
 	})
