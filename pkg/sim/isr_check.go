@@ -216,8 +216,7 @@ func (c *isrChecker) elected(n *isrNode, l *isrLog) {
 
 // commit takes what a leader's high watermark has passed as the truth.
 func (c *isrChecker) commit(n *isrNode, l *isrLog, hw ident.Offset) {
-	// A log that failed may have stopped in the middle of a change; nobody is served from it, nothing of it is written down.
-	if l.role != replication.Failed && int(hw) > len(l.entries) {
+	if int(hw) > len(l.entries) {
 		return // said by stepped
 	}
 	for len(c.truth) < int(hw) {

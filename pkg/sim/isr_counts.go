@@ -15,31 +15,4 @@ func ReplayISR(o ISROptions) string {
 }
 
 // Add adds.
-func (c *ISRCounts) Add(o ISRCounts) {
-	c.Acked += o.Acked
-	c.Read += o.Read
-	c.Refused += o.Refused
-	c.TimedOut += o.TimedOut
-	c.Elections += o.Elections
-	c.Shrinks += o.Shrinks
-	c.Expands += o.Expands
-	c.Refusal += o.Refusal
-	c.Kills += o.Kills
-	c.Losses += o.Losses
-	c.Pauses += o.Pauses
-	c.Cuts += o.Cuts
-	c.Truncations += o.Truncations
-	c.Resets += o.Resets
-	c.DiskErrors += o.DiskErrors
-	c.Retentions += o.Retentions
-	c.MinISRs += o.MinISRs
-	c.Blackouts += o.Blackouts
-	c.Switches += o.Switches
-	c.Rots += o.Rots
-	c.Damages += o.Damages
-	c.Quarantines += o.Quarantines
-	c.Refills += o.Refills
-	c.Compactions += o.Compactions
-	c.Gone += o.Gone
-	c.Deletions += o.Deletions
-}
+func (c *ISRCounts) Add(o ISRCounts) { addCounts(c, o) }

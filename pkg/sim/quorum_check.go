@@ -158,9 +158,7 @@ func (c *quorumChecker) after(n *quorumNode) {
 		c.leaders[n.epoch] = l
 		c.checkQuorum(n)
 	}
-	if c.s.calm.epoch > 0 {
-		c.stillCalm(n)
-	}
+	c.stillCalm(n)
 	c.follow(n)
 	c.logStart(n)
 	if newLeader {

@@ -1,5 +1,7 @@
 package sim
 
+import "reflect"
+
 // QuorumCounts tells how much happened, so that one can see that the schedules were worth something.
 type QuorumCounts struct {
 	Proposed, Committed               int // batches appended by leaders; batches committed
@@ -19,36 +21,12 @@ type QuorumCounts struct {
 }
 
 // Add adds.
-func (c *QuorumCounts) Add(o QuorumCounts) {
-	c.Proposed += o.Proposed
-	c.Committed += o.Committed
-	c.Elections += o.Elections
-	c.Truncations += o.Truncations
-	c.Diverged += o.Diverged
-	c.Kills += o.Kills
-	c.Losses += o.Losses
-	c.DiskErrors += o.DiskErrors
-	c.Pauses += o.Pauses
-	c.Cuts += o.Cuts
-	c.Slow += o.Slow
-	c.Clocks += o.Clocks
-	c.Resigned += o.Resigned
-	c.Hints += o.Hints
-	c.Votes += o.Votes
-	c.PreVotes += o.PreVotes
-	c.Refused += o.Refused
-	c.Checked += o.Checked
-	c.Snapshots += o.Snapshots
-	c.Installs += o.Installs
-	c.Compared += o.Compared
-	c.Pieces += o.Pieces
-	c.Changes += o.Changes
-	c.RefusedChanges += o.RefusedChanges
-	c.Wiped += o.Wiped
-	c.LostVoters += o.LostVoters
-	c.Rots += o.Rots
-	c.Found += o.Found
-	c.SetAside += o.SetAside
-	c.Replaced += o.Replaced
-	c.Calm += o.Calm
+func (c *QuorumCounts) Add(o QuorumCounts) { addCounts(c, o) }
+
+// addCounts adds field by field.
+func addCounts[C any](sum *C, more C) {
+	to, from := reflect.ValueOf(sum).Elem(), reflect.ValueOf(more)
+	for i := range from.NumField() {
+		to.Field(i).SetInt(to.Field(i).Int() + from.Field(i).Int())
+	}
 }
