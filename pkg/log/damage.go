@@ -273,7 +273,6 @@ func (l *Log) checkUnscanned(known []Damage, scanFrom int, clean bool, rec *Reco
 		}
 	}
 	if clean {
-		l.missTail()
 		return l.sealDamagedTail()
 	}
 	return nil

@@ -69,8 +69,7 @@ func (l *Log) BeginFlush() (*PendingFlush, error) {
 	}
 	l.flushes++
 	f := &PendingFlush{fsys: l.fsys, dir: l.dir, upTo: l.active().next, truncations: l.truncations, syncDir: l.dirDirty,
-		indexes: indexes, number: l.flushes, syncs: &l.syncs, bytes: l.unflushedBytes}
-	f.start = l.start
+		indexes: indexes, number: l.flushes, syncs: &l.syncs, bytes: l.unflushedBytes, start: l.start}
 	f.records = int64(f.upTo - l.FlushedOffset())
 	l.unflushedBytes = 0
 	for _, s := range l.segments {

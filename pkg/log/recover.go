@@ -58,7 +58,6 @@ func (l *Log) recover(from int, table *epoch.Table, rec *Recovery) error {
 			s.unpin()
 		}
 	}
-	l.missTail()
 	return l.sealDamagedTail()
 }
 
@@ -220,6 +219,7 @@ func missing(base, from, to ident.Offset) error {
 // sealDamagedTail begins a segment behind damage that reaches to the log's end: what is appended must get other offsets
 // than what was there.
 func (l *Log) sealDamagedTail() error {
+	l.missTail()
 	a := l.active()
 	list := a.damage()
 	if len(list) == 0 || list[len(list)-1].end < a.size {

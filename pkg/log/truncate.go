@@ -14,8 +14,7 @@ import (
 // lower; so it is where to lies in a gap that compaction left: the log ends behind its last batch, as it will after
 // a restart. Below the log's start it is TruncateFully(to); at or beyond the end only the leader epochs that start
 // there go. Where what lies right before is damaged, that goes as well, and the log is Refilling up to the offset. It is
-// durable when it returns. FlushedOffset may fall, see
-// Config.LowerCheckpoints.
+// durable when it returns. FlushedOffset may fall, see Config.LowerCheckpoints.
 func (l *Log) Truncate(to ident.Offset) error {
 	if l.err != nil {
 		return l.err

@@ -3,6 +3,7 @@ package log
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/highwater-io/highwater/pkg/epoch"
 	"github.com/highwater-io/highwater/pkg/ident"
@@ -66,7 +67,7 @@ func (l *Log) mayHaveGaps() bool {
 // missTail notes as damaged what had been flushed and lies behind the end of what is there.
 func (l *Log) missTail() {
 	if a := l.active(); a.next < l.reached {
-		a.setDamage(append(append([]bad(nil), a.damage()...), bad{a.size, a.size, a.next, l.reached,
+		a.setDamage(append(slices.Clone(a.damage()), bad{a.size, a.size, a.next, l.reached,
 			fmt.Errorf("the log ends at offset %d, but had been flushed to %d: its last file is missing or has lost its end", a.next, l.reached)}))
 	}
 }

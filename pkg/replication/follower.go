@@ -21,8 +21,9 @@ const (
 type fetcherState struct {
 	state fetchState
 	until ident.Instant // of backingOff
-	// early is how many answers in a row said that the leader does not know yet what this follower knows.
-	early int
+	// early is the last pause while one answer after the other says that the leader does not know yet what this follower
+	// knows, else 0.
+	early time.Duration
 
 	// What the response said whose batches are being appended.
 	leaderHW, leaderLogStart ident.Offset
@@ -232,12 +233,8 @@ const firstEarlyRetry = 20 * time.Millisecond
 // awaitLeader: metadata reaches the nodes milliseconds apart, and the new leader's produces wait for this follower. So
 // it asks again soon, after twice the pause each time, up to that of any other error.
 func (r *Replica) awaitLeader(now ident.Instant, out *Effects) {
-	pause := r.cfg.FetchBackoff
-	if r.fetcher.early < 16 {
-		pause = min(pause, firstEarlyRetry<<r.fetcher.early)
-		r.fetcher.early++
-	}
-	r.backOffFor(now, pause, out)
+	r.fetcher.early = min(r.cfg.FetchBackoff, max(firstEarlyRetry, 2*r.fetcher.early))
+	r.backOffFor(now, r.fetcher.early, out)
 }
 
 func (r *Replica) backOff(now ident.Instant, out *Effects) {
