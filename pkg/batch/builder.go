@@ -3,6 +3,7 @@ package batch
 import (
 	"encoding/binary"
 	"hash/crc32"
+	"slices"
 
 	"github.com/highwater-io/highwater/pkg/ident"
 )
@@ -90,22 +91,9 @@ func (b *Builder) AppendTo(dst []byte) []byte {
 	h := b.h
 	h.Length = int32(HeaderSize - LogOverhead + len(b.records))
 	h.LastOffsetDelta = max(0, h.NumRecords-1)
-	whole := append(append(dst, make([]byte, HeaderSize)...), b.records...)
+	whole := append(h.appendTo(slices.Grow(dst, b.Size())), b.records...)
 	out := whole[len(dst):]
-	be := binary.BigEndian
-	SetBaseOffset(out, h.BaseOffset)
-	be.PutUint32(out[posLength:], uint32(h.Length))
-	SetLeaderEpoch(out, h.LeaderEpoch)
-	out[posMagic] = Magic
-	be.PutUint16(out[posAttributes:], uint16(h.Attributes))
-	be.PutUint32(out[posLastOffsetDelta:], uint32(h.LastOffsetDelta))
-	be.PutUint64(out[posBaseTimestamp:], uint64(h.BaseTimestamp))
-	be.PutUint64(out[posMaxTimestamp:], uint64(h.MaxTimestamp))
-	be.PutUint64(out[posProducerID:], uint64(h.ProducerID))
-	be.PutUint16(out[posProducerEpoch:], uint16(h.ProducerEpoch))
-	be.PutUint32(out[posBaseSequence:], uint32(h.BaseSequence))
-	be.PutUint32(out[posNumRecords:], uint32(h.NumRecords))
-	be.PutUint32(out[posCRC:], crc32.Checksum(out[posAttributes:], castagnoli))
+	binary.BigEndian.PutUint32(out[posCRC:], crc32.Checksum(out[posAttributes:], castagnoli))
 	return whole
 }
 

@@ -404,12 +404,10 @@ func (q *Quorum) perform(e *raft.Effects) error {
 	}
 	for i := range e.SnapshotReads {
 		r := &e.SnapshotReads[i]
-		damaged, why, err := q.snapshots.serve(q.now, r)
-		if err != nil {
+		if err := q.snapshots.serve(q.now, r); errors.Is(err, errDamaged) {
+			q.out.Damaged = append(q.out.Damaged, DamagedSnapshot{fileID(r.Response.Snapshot), err})
+		} else if err != nil {
 			return q.fail("serve a snapshot", err)
-		}
-		if damaged != nil {
-			q.damaged(damaged, why)
 		}
 		q.out.Replies = append(q.out.Replies, raft.Reply{Token: r.Token, Msg: r.Response})
 	}

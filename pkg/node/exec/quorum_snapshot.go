@@ -12,7 +12,6 @@ import (
 	"github.com/highwater-io/highwater/pkg/log"
 	"github.com/highwater-io/highwater/pkg/metadata"
 	"github.com/highwater-io/highwater/pkg/quorum/raft"
-	"github.com/highwater-io/highwater/pkg/vfs"
 )
 
 // quorumLog is what the core sees: the log, and the snapshots that hold what is before it.
@@ -335,30 +334,11 @@ func (p *PendingSnapshot) Write() error {
 		return err
 	}
 	p.sums = blockSums{}
-	err = metadata.WriteSnapshot(io.MultiWriter(&positionWriter{file: f}, &p.sums), p.image, p.header)
-	if err == nil {
-		err = f.Sync()
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil {
+	if err := metadata.WriteSnapshot(io.MultiWriter(io.NewOffsetWriter(f, 0), &p.sums), p.image, p.header); err != nil {
+		_ = f.Close()
 		return err
 	}
-	return p.files.publish(part, p.ID())
-}
-
-// positionWriter writes a file from its start on.
-type positionWriter struct {
-	file vfs.File
-	at   int64
-}
-
-// Write is io.Writer's.
-func (w *positionWriter) Write(b []byte) (int, error) {
-	n, err := w.file.WriteAt(b, w.at)
-	w.at += int64(n)
-	return n, err
+	return p.files.publish(f, part, p.ID())
 }
 
 // SnapshotLimits say what is kept. At least two snapshots are, so that a replica that is a little behind does not need

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/highwater-io/highwater/pkg/batch"
 	"github.com/highwater-io/highwater/pkg/metadata"
@@ -63,7 +64,7 @@ func (s *snapshotFiles) readChecked(file *snapshotFile, at int64, n int) ([]byte
 	}
 	defer f.Close()
 	from := at - at%sumBlockBytes
-	to := min(at+int64(n)+sumBlockBytes-1-(at+int64(n)-1)%sumBlockBytes, file.size)
+	to := min((at+int64(n)+sumBlockBytes-1)/sumBlockBytes*sumBlockBytes, file.size)
 	b := make([]byte, to-from)
 	if got, err := f.ReadAt(b, from); got < len(b) {
 		if err == nil || errors.Is(err, io.EOF) {
@@ -73,10 +74,7 @@ func (s *snapshotFiles) readChecked(file *snapshotFile, at int64, n int) ([]byte
 	}
 	for block := from; block < to; block += sumBlockBytes {
 		part := b[block-from : min(block+sumBlockBytes, to)-from]
-		if s.serveRotten {
-			break
-		}
-		if batch.UpdateCRC(0, part) != file.sums.of(block/sumBlockBytes) {
+		if !s.serveRotten && batch.UpdateCRC(0, part) != file.sums.of(block/sumBlockBytes) {
 			return nil, fmt.Errorf("%s: %w: bytes %d to %d have another checksum than when they were written", name, errDamaged, block, block+int64(len(part))-1)
 		}
 	}
@@ -91,12 +89,6 @@ type DamagedSnapshot struct {
 	Err error
 }
 
-// damaged notes that a snapshot is.
-func (q *Quorum) damaged(file *snapshotFile, err error) {
-	file.damaged = true
-	q.out.Damaged = append(q.out.Damaged, DamagedSnapshot{file.id, err})
-}
-
 // SnapshotWanted says that a snapshot was found damaged and that there is no newer one yet.
 func (q *Quorum) SnapshotWanted() bool {
 	n := len(q.snapshots.files)
@@ -106,11 +98,8 @@ func (q *Quorum) SnapshotWanted() bool {
 // dropDamaged removes damaged snapshots once there is a newer one. A log that begins behind one of them begins at the
 // end of a whole one then: nobody could tell of which epoch the record before its start is.
 func (q *Quorum) dropDamaged() error {
-	base := 0
-	for base < len(q.snapshots.files) && q.snapshots.files[base].damaged {
-		base++
-	}
-	if base == len(q.snapshots.files) {
+	base := slices.IndexFunc(q.snapshots.files, func(f snapshotFile) bool { return !f.damaged })
+	if base < 0 {
 		return nil
 	}
 	if base > 0 && q.log.StartOffset() > 0 {

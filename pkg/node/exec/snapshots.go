@@ -242,35 +242,35 @@ func (s *snapshotFiles) load(file *snapshotFile) (*metadata.Image, metadata.Snap
 	return image, header, err
 }
 
-// serve fills the answer to a FetchSnapshot. The file it returns, if any, has turned out to be damaged, for the reason
-// that is returned beside it.
-func (s *snapshotFiles) serve(now ident.Instant, r *raft.SnapshotRead) (damaged *snapshotFile, why, err error) {
+// serve fills the answer to a FetchSnapshot. With an error of errDamaged the file has turned out to be damaged, and the
+// answer says so.
+func (s *snapshotFiles) serve(now ident.Instant, r *raft.SnapshotRead) (err error) {
 	resp := r.Response
 	i := slices.IndexFunc(s.files, func(f snapshotFile) bool { return raftID(f.id) == resp.Snapshot })
 	if i < 0 || !s.files[i].whole() {
 		resp.Code = raft.SnapshotNotFound
-		return nil, nil, nil
+		return nil
 	}
 	file := &s.files[i]
 	resp.Size = file.size
 	if resp.Position >= file.size {
 		resp.Code = raft.PositionOutOfRange
-		return nil, nil, nil
+		return nil
 	}
 	resp.Bytes, err = s.readChecked(file, resp.Position, int(min(int64(r.MaxBytes), file.size-resp.Position)))
 	if errors.Is(err, errDamaged) {
+		file.damaged = true
 		resp.Code, resp.Bytes = raft.SnapshotNotFound, nil
-		return file, err, nil
 	}
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
 	file.readBy(r.Replica, now)
 	s.sentBytes += int64(len(resp.Bytes))
 	if resp.Position+int64(len(resp.Bytes)) == file.size {
 		s.sent++
 	}
-	return nil, nil, nil
+	return nil
 }
 
 // partial is a snapshot that is being fetched: its file, and the image as far as it is here. The bytes are checked as
@@ -314,22 +314,22 @@ func (s *snapshotFiles) finish(p *partial) (*metadata.Image, metadata.SnapshotHe
 		}
 		return nil, header, err
 	}
-	err = p.file.Sync()
-	if cerr := p.file.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil {
-		return nil, header, err
-	}
-	if err := s.publish(p.name, fileID(p.id)); err != nil {
+	if err := s.publish(p.file, p.name, fileID(p.id)); err != nil {
 		return nil, header, err
 	}
 	s.add(fileID(p.id), p.sums, header.LastContainedLogTimestamp)
 	return image, header, nil
 }
 
-// publish gives a synced file its name, durably.
-func (s *snapshotFiles) publish(part string, id metadata.SnapshotID) error {
+// publish closes a file that is whole and gives it its name, durably.
+func (s *snapshotFiles) publish(f vfs.File, part string, id metadata.SnapshotID) error {
+	err := f.Sync()
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return err
+	}
 	if err := s.fs.Rename(filepath.Join(s.dir, part), filepath.Join(s.dir, id.FileName())); err != nil {
 		return err
 	}

@@ -73,10 +73,6 @@ func (n *Node) onAddVoter(token uint64, m *AddVoterRequest) {
 		n.refuseChange(token, RequestTimedOut, "%s", n.lags(k))
 		return
 	}
-	if _, err := NewVoterSet(append(slices.Clone(n.Voters()), m.Voter)...); err != nil {
-		n.refuseChange(token, InvalidRequest, "%v", err)
-		return
-	}
 	// A voter that does not know the protocol could not follow once it counts.
 	c := n.beginChange(token, m.AckAppended, m.Timeout)
 	c.probing, c.probeUntil = m, n.now.Add(n.cfg.RequestTimeout)
@@ -137,7 +133,7 @@ func (n *Node) onRemoveVoter(token uint64, m *RemoveVoterRequest) {
 		return
 	}
 	left := slices.DeleteFunc(slices.Clone(n.Voters()), func(v Voter) bool { return v.Key == m.Voter })
-	n.changeVoters(token, left, false, 0)
+	n.changeVoters(token, left)
 }
 
 // onUpdateVoter notes where a voter is reached now.
@@ -166,17 +162,17 @@ func (n *Node) onUpdateVoter(token uint64, m *UpdateVoterRequest) {
 	}
 	voters := slices.Clone(n.Voters())
 	voters[slices.IndexFunc(voters, func(v Voter) bool { return v.Key == m.Voter.Key })] = m.Voter
-	n.changeVoters(token, voters, false, 0)
+	n.changeVoters(token, voters)
 }
 
 // changeVoters appends a voter set, which counts from the moment that it is in the log.
-func (n *Node) changeVoters(token uint64, voters VoterSet, atAppend bool, timeout time.Duration) {
+func (n *Node) changeVoters(token uint64, voters VoterSet) {
 	set, err := NewVoterSet(voters...)
 	if err != nil {
 		n.refuseChange(token, InvalidRequest, "%v", err)
 		return
 	}
-	n.beginChange(token, atAppend, timeout)
+	n.beginChange(token, false, 0)
 	n.out.AppendVoters = &VotersChange{Epoch: n.vote.Epoch, Voters: set}
 }
 

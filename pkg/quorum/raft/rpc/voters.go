@@ -12,8 +12,9 @@ import (
 // kraftVersion is the version of the quorum's own protocol that a voter must know: voters in the log (KIP-853).
 const kraftVersion = raft.KRaftVersion
 
-// FeatureKRaftVersion is the feature by which nodes tell which versions of the quorum's protocol they know.
-const FeatureKRaftVersion = "kraft.version"
+// featureKRaft is the feature by which nodes tell which versions of it they know: metadata.FeatureKRaft, which this
+// package does not know.
+const featureKRaft = "kraft.version"
 
 // apiVersionsRequest asks in words that KIP-511 takes.
 func apiVersionsRequest() *kmsg.ApiVersionsRequest {
@@ -25,14 +26,14 @@ func apiVersionsRequest() *kmsg.ApiVersionsRequest {
 func fillAPIVersions(r *kmsg.ApiVersionsResponse, m *raft.KRaftVersionsResponse) {
 	r.ErrorCode = int16(m.Code)
 	feature := kmsg.NewApiVersionsResponseSupportedFeature()
-	feature.Name, feature.MinVersion, feature.MaxVersion = FeatureKRaftVersion, m.Min, m.Max
+	feature.Name, feature.MinVersion, feature.MaxVersion = featureKRaft, m.Min, m.Max
 	r.SupportedFeatures = append(r.SupportedFeatures, feature)
 }
 
 func fromAPIVersions(r *kmsg.ApiVersionsResponse) *raft.KRaftVersionsResponse {
 	m := &raft.KRaftVersionsResponse{Code: raft.Code(r.ErrorCode)}
 	for _, feature := range r.SupportedFeatures {
-		if feature.Name == FeatureKRaftVersion {
+		if feature.Name == featureKRaft {
 			m.Min, m.Max = feature.MinVersion, feature.MaxVersion
 		}
 	}
