@@ -51,12 +51,7 @@ func (a *alterer) take() map[*replica]replication.Proposal {
 }
 
 func (a *alterer) run(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-a.kick:
-		}
+	for kicked(ctx, a.kick) {
 		if batch := a.take(); len(batch) > 0 {
 			a.send(ctx, batch)
 		}

@@ -112,18 +112,14 @@ func (c *checkpoints) noteClean(topic string, index int32, clean ident.Offset) {
 func (c *checkpoints) forget(topic string, index int32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, name := range checkpointFiles {
-		c.drop(name, topic, index)
-	}
-}
-
-func (c *checkpoints) drop(file, topic string, index int32) {
 	key := log.TopicIndex{Topic: topic, Index: index}
-	if _, ok := c.files[file][key]; ok {
-		delete(c.files[file], key)
-		c.dirty[file] = true
-		c.drops++
-		c.forgotten[file][key] = c.drops
+	for _, name := range checkpointFiles {
+		if _, ok := c.files[name][key]; ok {
+			delete(c.files[name], key)
+			c.dirty[name] = true
+			c.drops++
+			c.forgotten[name][key] = c.drops
+		}
 	}
 }
 

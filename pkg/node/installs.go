@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -374,11 +375,7 @@ func (s *installs) acknowledged(upTo int64) error {
 		return err
 	}
 	s.facts.drop(func(f *nodefact.Fact) bool { return gone(f.Install) })
-	for id := range s.ends {
-		if gone(id) {
-			delete(s.ends, id)
-		}
-	}
+	maps.DeleteFunc(s.ends, func(_ ident.UUID, seq int64) bool { return seq <= upTo })
 	return nil
 }
 

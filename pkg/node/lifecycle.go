@@ -13,6 +13,7 @@ import (
 
 	"github.com/highwater-io/highwater/pkg/ident"
 	"github.com/highwater-io/highwater/pkg/metadata"
+	"github.com/highwater-io/highwater/pkg/quorum/raft"
 	"github.com/highwater-io/highwater/pkg/wire"
 )
 
@@ -270,12 +271,9 @@ func (l *lifecycle) leave(ctx context.Context) error {
 func supportedFeatures() []wire.Feature {
 	return []wire.Feature{
 		{Name: metadata.FeatureMetadataVersion, Min: int16(minimumMetadataVersion), Max: int16(metadata.Pinned)},
-		{Name: featureKRaftVersion, Min: 0, Max: 1},
+		{Name: metadata.FeatureKRaft, Min: 0, Max: raft.KRaftVersion},
 	}
 }
 
 // minimumMetadataVersion is 3.7-IV2: registrations name directories. The controller leads from there on.
-const (
-	minimumMetadataVersion = 17
-	featureKRaftVersion    = "kraft.version"
-)
+const minimumMetadataVersion = 17

@@ -15,6 +15,8 @@ import (
 	"github.com/highwater-io/highwater/internal/buildinfo"
 	"github.com/highwater-io/highwater/pkg/ident"
 	"github.com/highwater-io/highwater/pkg/log"
+	"github.com/highwater-io/highwater/pkg/metadata"
+	"github.com/highwater-io/highwater/pkg/quorum/raft"
 	"github.com/highwater-io/highwater/pkg/vfs"
 	"github.com/highwater-io/highwater/pkg/wire"
 )
@@ -285,7 +287,7 @@ func (n *Node) features() wire.Features {
 		f.Finalized = append(f.Finalized, wire.Feature{Name: name, Min: level, Max: level})
 	}
 	if n.quorum.votersInLog() {
-		f.Finalized = append(f.Finalized, wire.Feature{Name: featureKRaftVersion, Min: 1, Max: 1})
+		f.Finalized = append(f.Finalized, wire.Feature{Name: metadata.FeatureKRaft, Min: raft.KRaftVersion, Max: raft.KRaftVersion})
 	}
 	return f
 }

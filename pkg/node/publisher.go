@@ -63,10 +63,8 @@ func (p *publisher) run(ctx context.Context) {
 			p.node.stop(fmt.Errorf("the metadata log can't be followed: %w", err))
 			return
 		}
-		select {
-		case <-ctx.Done():
+		if !kicked(ctx, p.kick) {
 			return
-		case <-p.kick:
 		}
 	}
 }
@@ -138,12 +136,7 @@ func (p *publisher) hand(highWatermark ident.Offset) {
 
 // runBroker hands the changes to the broker, each and in order.
 func (p *publisher) runBroker(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-p.brokerKick:
-		}
+	for kicked(ctx, p.brokerKick) {
 		p.mu.Lock()
 		changes := p.changes
 		p.changes = nil

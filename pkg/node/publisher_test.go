@@ -188,7 +188,7 @@ func TestKRaftVersionInUseIsTold(t *testing.T) {
 	v := newSoleVoter(t, vfs.NewMem())
 	inUse := func() (level int16) {
 		for _, f := range v.features().Finalized {
-			if f.Name == featureKRaftVersion {
+			if f.Name == metadata.FeatureKRaft {
 				level = f.Max
 			}
 		}

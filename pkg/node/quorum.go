@@ -194,6 +194,16 @@ func wakeUp(kick chan struct{}) {
 	}
 }
 
+// kicked waits for a wakeUp. It says false when ctx has ended.
+func kicked(ctx context.Context, kick <-chan struct{}) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-kick:
+		return true
+	}
+}
+
 // leadershipChanged tells who has to know; the mutex is held. It says whether there is news.
 func (q *quorum) leadershipChanged(l raft.Leadership) bool {
 	before, _ := q.node.controllers.current()
@@ -235,12 +245,7 @@ func (q *quorum) timerLoop(ctx context.Context) {
 // flushLoop syncs the log beside everything else: what is appended during one fsync goes with the next (group
 // commit without linger).
 func (q *quorum) flushLoop(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-q.flushKick:
-		}
+	for kicked(ctx, q.flushKick) {
 		q.node.metrics.turns.flush.Inc()
 		q.mu.Lock()
 		if !q.exec.FlushWanted() {
@@ -262,12 +267,7 @@ func (q *quorum) flushLoop(ctx context.Context) {
 // choresLoop does what flushes have found that the log has left to be done. No vote and no acknowledgement waits for it:
 // the next fsync may begin meanwhile.
 func (q *quorum) choresLoop(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-q.choresKick:
-		}
+	for kicked(ctx, q.choresKick) {
 		q.mu.Lock()
 		chores := q.exec.BeginChores()
 		q.mu.Unlock()

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -58,13 +57,19 @@ func (b *broker) removeReplica(r *replica, topicExists bool) {
 
 // doomReplica has the directory of a replica deleted that is no more. broker.applying is held.
 func (b *broker) doomReplica(r *replica, reason string) {
-	name, err := b.doom(r.dir, r.id, doomedSuffix)
-	if err != nil {
+	if err := b.deleteDirectory(r.dir, r.topic, r.id, reason); err != nil {
 		// What can't be renamed can't be written either.
 		b.takeOffline(fmt.Errorf("remove the replica %s-%d: %w", r.topic, r.id.Index, err))
-		return
 	}
-	b.removals.add(removal{name: name, topic: r.topic, id: r.id, reason: reason})
+}
+
+// deleteDirectory renames a replica's directory, so that another may take its place, and has it deleted.
+func (b *broker) deleteDirectory(dir, topic string, id ident.TopicPartition, reason string) error {
+	name, err := b.doom(dir, id, doomedSuffix)
+	if err == nil {
+		b.removals.add(removal{name: name, topic: topic, id: id, reason: reason})
+	}
+	return err
 }
 
 // removeUnopened has a replica's directory deleted that a record takes from this node while it has no log open there:
@@ -78,11 +83,11 @@ func (b *broker) removeUnopened(image *metadata.Image, topic string, id ident.To
 	if _, hosted := b.replica(id); hosted || b.openings.underWay[dir] != nil {
 		return
 	}
+	if b.isAssigned(image, id) {
+		return
+	}
 	reason := topicDeleted
-	if t, exists := image.TopicByID(id.Topic); exists {
-		if p, exists := t.Partition(id.Index); exists && slices.Contains(p.Replicas, b.cfg.NodeID) {
-			return
-		}
+	if _, exists := image.TopicByID(id.Topic); exists {
 		reason = reassigned
 	}
 	if found, err := log.ReadPartitionMetadata(b.dir, dir); err != nil || found != id.Topic {
@@ -90,12 +95,9 @@ func (b *broker) removeUnopened(image *metadata.Image, topic string, id ident.To
 	}
 	b.checkpoints.forget(topic, id.Index)
 	b.logger.Info("replica removed", "topic", topic, "index", id.Index, "reason", reason)
-	name, err := b.doom(dir, id, doomedSuffix)
-	if err != nil {
+	if err := b.deleteDirectory(dir, topic, id, reason); err != nil {
 		b.logger.Error("the directory of a removed replica stays", "dir", dir, "error", err)
-		return
 	}
-	b.removals.add(removal{name: name, topic: topic, id: id, reason: reason})
 }
 
 // doom renames a replica's directory: <topic>-<index>.<topic id>-delete, or with a number behind the id while the

@@ -93,7 +93,7 @@ func (b *broker) applyPartition(image *metadata.Image, id ident.TopicPartition) 
 	if exists {
 		state, exists = topic.Partition(id.Index)
 	}
-	mine := b.isAssigned(image, id)
+	mine := exists && slices.Contains(state.Replicas, b.cfg.NodeID)
 	r, hosted := b.replica(id)
 	switch {
 	case !mine && hosted:

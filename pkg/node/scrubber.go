@@ -61,10 +61,8 @@ func (s *scrubber) suspectLoop(ctx context.Context) {
 			for ctx.Err() == nil && r.suspects() && s.step(r) > 0 {
 			}
 		}
-		select {
-		case <-ctx.Done():
+		if !kicked(ctx, s.kick) {
 			return
-		case <-s.kick:
 		}
 	}
 }

@@ -58,10 +58,7 @@ func (b *broker) clearStray(image *metadata.Image, dir, topic string, index int3
 		ok = err == nil
 	} else {
 		b.logger.Info("replica removed: it was given to other nodes while this one was down", "topic", topic, "index", index, "dir", dir)
-		var name string
-		if name, err = b.doom(dir, id, doomedSuffix); err == nil {
-			b.removals.add(removal{name: name, topic: topic, id: id, reason: reassigned})
-		}
+		err = b.deleteDirectory(dir, topic, id, reassigned)
 	}
 	if err != nil {
 		b.logger.Error("the directory of a removed replica stays", "dir", dir, "error", err)
