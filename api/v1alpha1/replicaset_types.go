@@ -63,8 +63,8 @@ const (
 // +kubebuilder:validation:XValidation:rule="self.?storage.storageClassName == oldSelf.?storage.storageClassName",message="quorum.storage.storageClassName is immutable"
 type QuorumSpec struct {
 	// voters is the number of voters: odd, since one more than an odd number survives no further loss. When it is
-	// changed, voters are added to the running quorum, each once it has caught up, or taken out of it, the one that
-	// leads last, one at a time.
+	// changed, voters are added to the running quorum, each once it has caught up, or taken out of it, those that are
+	// behind first and the one that leads last, one at a time.
 	// +required
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=9
@@ -155,13 +155,13 @@ type StorageSpec struct {
 	// +kubebuilder:validation:MaxLength=253
 	StorageClassName *string `json:"storageClassName,omitempty"`
 
-	// retention says what becomes of the volumes, the voters' too, when the ReplicaSet is deleted. Unset means
-	// Retain.
+	// retention says what becomes of the volumes, the voters' too, when the ReplicaSet is deleted, and of a voter's when it
+	// leaves the quorum. Unset means Retain.
 	// +optional
 	Retention *VolumeRetention `json:"retention,omitempty"`
 }
 
-// VolumeRetention says what becomes of volumes when their ReplicaSet is deleted.
+// VolumeRetention says what becomes of volumes when their ReplicaSet is deleted, or their voter leaves the quorum.
 // +kubebuilder:validation:Enum=Retain;Delete
 type VolumeRetention string
 

@@ -132,8 +132,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return ctrl.Result{RequeueAfter: again}, nil
 }
 
-// keepInBeing is the existence duty: it creates and repairs, and deletes only pods that have ended. It returns what it
-// saw, for the status, and when to look again at the latest, 0 for when something changes.
+// keepInBeing is the existence duty: it creates and repairs, and deletes pods that have ended, and those of voters that
+// left the quorum or lost their volume, with the claims that go with them. It returns what it saw, for the status, and when to look again at the latest, 0 for when something changes.
 func (r *Reconciler) keepInBeing(ctx context.Context, rs *hwv1alpha1.ReplicaSet) (f facts, again time.Duration, err error) {
 	f = facts{rs: rs, now: metav1.NewTime(time.Now().Truncate(time.Second))}
 	if f.found, err = listOwned(ctx, r.Client, rs); err != nil {

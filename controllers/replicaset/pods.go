@@ -32,18 +32,16 @@ func (r *Reconciler) ensurePods(ctx context.Context, rs *hwv1alpha1.ReplicaSet, 
 			return nil, err
 		}
 		switch {
-		case pod == nil && !c.Formatted:
-			may, err := r.mayFormat(ctx, rs, c)
-			if err != nil {
-				return nil, err
-			}
-			if !may {
-				continue
-			}
-			if err := r.createPod(ctx, rs, wanted, p); err != nil {
-				return nil, err
-			}
 		case pod == nil:
+			if !c.Formatted {
+				may, err := r.mayFormat(ctx, rs, c)
+				if err != nil {
+					return nil, err
+				}
+				if !may {
+					continue
+				}
+			}
 			if err := r.createPod(ctx, rs, wanted, p); err != nil {
 				return nil, err
 			}
@@ -85,8 +83,8 @@ func (r *Reconciler) createPod(ctx context.Context, rs *hwv1alpha1.ReplicaSet, w
 	return nil
 }
 
-// deleteEndedPod deletes a pod whose containers will not run again. It is the only pod deletion here, and it touches
-// no pod that lives; the precondition keeps it from one that took the name since.
+// deleteEndedPod deletes a pod whose containers will not run again. It touches no pod that lives (deleteLivingPod does);
+// the precondition keeps it from one that took the name since.
 func (r *Reconciler) deleteEndedPod(ctx context.Context, rs *hwv1alpha1.ReplicaSet, pod *corev1.Pod) error {
 	err := r.Client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {

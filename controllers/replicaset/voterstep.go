@@ -149,12 +149,14 @@ func caughtUp(quorum cluster.QuorumState, voter cluster.Voter) bool {
 	return false
 }
 
-func voterIDs(voters []cluster.Voter) string {
+func voterIDs(voters []cluster.Voter) string { return listIDs(idsOf(voters)) }
+
+func idsOf(voters []cluster.Voter) []int32 {
 	var ids []int32
 	for _, v := range voters {
 		ids = append(ids, int32(v.ID))
 	}
-	return listIDs(ids)
+	return ids
 }
 
 func voterOf(identity specs.Identity) cluster.Voter {
@@ -163,10 +165,7 @@ func voterOf(identity specs.Identity) cluster.Voter {
 
 // knownVoters are the ids of the voter set: as committed, else as the status last had it; none when nobody ever knew.
 func knownVoters(rs *hwv1alpha1.ReplicaSet, state cluster.State) []int32 {
-	var ids []int32
-	for _, v := range state.Voters {
-		ids = append(ids, int32(v.ID))
-	}
+	ids := idsOf(state.Voters)
 	if len(ids) == 0 && rs.Status.Quorum != nil {
 		ids = slices.Clone(rs.Status.Quorum.Voters)
 	}

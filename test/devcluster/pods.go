@@ -3,9 +3,6 @@ package devcluster
 import (
 	"context"
 	"fmt"
-	"io"
-	"net/http"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -48,32 +45,24 @@ func (c *Cluster) ClaimDir(ctx context.Context, name string) (string, error) {
 	return "", fmt.Errorf("pod %s has no volume that is a directory of this machine", name)
 }
 
-// Metrics asks a node for its metrics, in Prometheus' text format.
-func (c *Cluster) Metrics(ctx context.Context, name string) (string, error) {
-	address, err := localkube.Connect(c.Dir).PodAddress(ctx, Namespace, name, "http")
+// Metrics asks a node for its metrics (scrape.Text).
+func (c *Cluster) Metrics(ctx context.Context, pod string) (string, error) {
+	address, err := c.httpAddress(ctx, pod)
 	if err != nil {
 		return "", err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/metrics", nil)
-	if err != nil {
-		return "", err
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return "", err
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	return string(body), err
+	return scrape.Text(ctx, address)
 }
 
 // Metric asks a node for one metric (scrape.Value).
 func (c *Cluster) Metric(ctx context.Context, pod, name string) (float64, error) {
-	address, err := localkube.Connect(c.Dir).PodAddress(ctx, Namespace, pod, "http")
+	address, err := c.httpAddress(ctx, pod)
 	if err != nil {
 		return 0, err
 	}
 	return scrape.Value(ctx, address, name)
+}
+
+func (c *Cluster) httpAddress(ctx context.Context, pod string) (string, error) {
+	return localkube.Connect(c.Dir).PodAddress(ctx, Namespace, pod, "http")
 }

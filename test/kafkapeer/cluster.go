@@ -21,7 +21,6 @@ var (
 const (
 	metricHighWatermark = "highwater_metadata_high_watermark"
 	metricLogStart      = "highwater_metadata_log_start_offset"
-	metricLogEnd        = "highwater_metadata_log_end_offset"
 )
 
 // metric reads one of them.

@@ -210,30 +210,27 @@ func (p *proof) sameMetadata(ctx context.Context) error {
 		dirs = append(dirs, n.DataDir())
 	}
 	p.check("all metadata logs hold the same state", func() (string, error) {
-		shortest, end := "", int64(-1)
-		for _, dir := range dirs {
+		var shortest string
+		var want read
+		for i, dir := range dirs {
 			found, err := readMetadata(filepath.Join(dir, metadataDir), -1)
 			if err != nil {
 				return "", err
 			}
-			if end < 0 || found.end < end {
-				shortest, end = dir, found.end
+			if i == 0 || found.end < want.end {
+				shortest, want = dir, found
 			}
 		}
-		want, err := readMetadata(filepath.Join(shortest, metadataDir), -1)
-		if err != nil {
-			return "", err
-		}
 		for _, dir := range dirs {
-			found, err := readMetadata(filepath.Join(dir, metadataDir), end)
+			found, err := readMetadata(filepath.Join(dir, metadataDir), want.end)
 			if err != nil {
 				return "", err
 			}
 			if !found.image.Equal(want.image) {
-				return "", fmt.Errorf("at offset %d %s holds another state than %s", end, dir, shortest)
+				return "", fmt.Errorf("at offset %d %s holds another state than %s", want.end, dir, shortest)
 			}
 		}
-		return fmt.Sprintf("%d nodes at offset %d", len(dirs), end), ctx.Err()
+		return fmt.Sprintf("%d nodes at offset %d", len(dirs), want.end), ctx.Err()
 	})
 	return nil
 }
