@@ -44,7 +44,7 @@ sim: ## Simulate 20,000 schedules of the quorum and 2,000 of the ISR protocol un
 	$(BIN)/proofs/sim -seed=$(SEED) $(SIM_ARGS)
 
 .PHONY: sim-mutants
-sim-mutants: ## Show that the simulator catches each of two dozen broken rules of the quorum, and by which invariant; SEED=n.
+sim-mutants: ## Show that the simulator catches each of 26 broken rules of the quorum, and by which invariant; SEED=n.
 	go build -o $(BIN)/proofs/sim ./test/sim
 	$(BIN)/proofs/sim -mutants -seed=$(SEED) $(SIM_ARGS)
 
